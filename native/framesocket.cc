@@ -30,15 +30,14 @@ int32_t FrameSocket::SendFrames() {
   if (!CanSend()) return 0;
   Ring& ring = frames_.tx;
   const uint32_t first = ring.Consumer(), end = ring.Producer();
-  const bool usedGso = usesGso_;
+  const bool usedGso = UsesGso();
   uint32_t at = first;
-  for (bool busy = false; at != end && !busy;) at = SendNextBatch(at, end, busy);
+  for (bool busy = false; at != end && !busy;) at = SendSome(at, end, busy);
   ring.SetConsumer(at);
   const auto taken = static_cast<int32_t>(at - first);
-  return usedGso == usesGso_ ? taken : ~taken;
+  return usedGso == UsesGso() ? taken : ~taken;
 }
 
-/// Sends one batch of the descriptors from `at` to `end`. @returns the cursor of the first one that stays in the ring
 uint32_t FrameSocket::SendNextBatch(uint32_t at, uint32_t end, bool& busy) {
   batch_.Clear();
   while (at != end && !batch_.IsFull()) {

@@ -32,6 +32,13 @@ class FrameSocket : public SharedSocket {
   int32_t SendFrames() override;
   /// Whether there is a socket that sends.
   virtual bool CanSend() const = 0;
+  /// Sends one batch of the descriptors from `at` to `end`, which is not `at`. @returns the cursor of the first one
+  /// that stays in the ring
+  uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
+  /// As SendNextBatch, by the sockets that these frames need.
+  virtual uint32_t SendSome(uint32_t at, uint32_t end, bool& busy) { return SendNextBatch(at, end, busy); }
+  /// Whether the kernel has refused no burst.
+  virtual bool UsesGso() const { return usesGso_; }
   /// Adds a burst to the batch as one message. May reduce `burst.frames`; the other frames then follow by themselves.
   virtual AddResult Add(GsoBurst& burst) = 0;
   /// The socket that sends the batch.
@@ -69,7 +76,6 @@ class FrameSocket : public SharedSocket {
   mmsghdr received_[kBatch];
 
  private:
-  uint32_t SendNextBatch(uint32_t at, uint32_t end, bool& busy);
   GsoBurst BurstAt(uint32_t at, uint32_t end);
   bool IsWorthWaiting(const GsoBurst& burst);
 

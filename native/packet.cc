@@ -5,9 +5,11 @@
 #include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "framesocket.h"
+#include "localsockets.h"
 #include "packetgroups.h"
 #include "packetring.h"
 #include "ports.h"
@@ -21,6 +23,11 @@ constexpr uint32_t kMacsBytes = 12;
 constexpr uint8_t kNoMac[ETH_ALEN] = {};
 /// Calls of receive without a frame after which the socket's error is read.
 constexpr uint32_t kIdleCalls = 256;
+/// The local sockets are read at this interval, which costs a system call, and in each call for some time after a local
+/// frame. IDLE_NS and ACTIVE_NS of src/link/xdp/local.ts.
+constexpr std::chrono::microseconds kLocalIdle{250}, kLocalActive{1000};
+/// Most descriptors that are looked through for the end of a run of local frames, or of others.
+constexpr uint32_t kMaxRun = 320;
 constexpr uint32_t kUdpBytes = 8;
 constexpr uint32_t kUdpChecksum = 6;
 
@@ -50,7 +57,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "PacketSocket",
                        {InstanceMethod<&Self::Open>("open"), InstanceMethod<&Self::Steer>("steer"),
-                        InstanceMethod<&Self::BindPort>("bindPort"),
+                        InstanceMethod<&Self::Share>("share"), InstanceMethod<&Self::BindPort>("bindPort"),
                         InstanceMethod<&Self::UnbindPort>("unbindPort"),
                         InstanceMethod<&Self::JoinGroup>("joinGroup"), InstanceMethod<&Self::LeaveGroup>("leaveGroup"),
                         InstanceMethod<&Self::Attach>("attach"), InstanceMethod<&Self::MakeRing>("makeRing"),
@@ -102,7 +109,22 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
     return Napi::Number::New(info.Env(), result);
   }
 
-  // bindPort(address of 4 or 16 bytes, port, scope id): 0 or -errno
+  // share(UdpSockets, slot; 0 = none): 0 or -errno
+  Napi::Value Share(const Napi::CallbackInfo& info) {
+    localObject_ = Napi::Persistent(info[0].As<Napi::Object>());
+    local_ = LocalSocketsOf(info[0]);
+    const uint32_t slot = info[1].As<Napi::Number>();
+    const auto program = SharedFilter(slot);
+    const int result = slot == 0 ? AttachFilter(fd_, kNothing) : AttachFilter(fd_, program.data(), program.size());
+    if (result != 0) return Napi::Number::New(info.Env(), -errno);
+    // what has arrived before may be for others
+    uint8_t byte;
+    while (recv(fd_, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) >= 0) {
+    }
+    return Napi::Number::New(info.Env(), 0);
+  }
+
+  // bindPort(address of 4 or 16 bytes, port, scope id, whether others may bind it): 0 or -errno
   Napi::Value BindPort(const Napi::CallbackInfo& info) {
     const auto lock = Lock();
     return Napi::Number::New(info.Env(), ports_.Bind(info));
@@ -157,7 +179,10 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   }
 
   // transfer(): the id for AdoptedSocket
-  Napi::Value TransferOut(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), Transfer()); }
+  Napi::Value TransferOut(const Napi::CallbackInfo& info) {
+    if (local_ != nullptr) local_->LetOtherThreadMove();
+    return Napi::Number::New(info.Env(), Transfer());
+  }
 
   // send(): descriptors consumed, or ~ of that if the kernel refused a GSO burst
   Napi::Value Send(const Napi::CallbackInfo& info) {
@@ -168,6 +193,22 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   bool CanSend() const override { return fd_ >= 0; }
 
   int SendFd() const override { return fd_; }
+
+  bool UsesGso() const override { return FrameSocket::UsesGso() && (local_ == nullptr || local_->TakesGso()); }
+
+  uint32_t SendSome(uint32_t at, uint32_t end, bool& busy) override {
+    if (local_ == nullptr) return SendNextBatch(at, end, busy);
+    const bool isLocal = IsLocal(at);
+    uint32_t behind = at + 1;
+    while (behind != end && behind - at < kMaxRun && IsLocal(behind) == isLocal) behind++;
+    return isLocal ? local_->SendBatch(at, behind, busy) : SendNextBatch(at, behind, busy);
+  }
+
+  bool IsLocal(uint32_t at) {
+    const Descriptor& d = frames_.tx[at];
+    const uint8_t* frame = frames_.At(d.addr, d.len);
+    return frame != nullptr && d.len >= ETH_HLEN && memcmp(frame, kNoMac, ETH_ALEN) == 0;
+  }
 
   AddResult Add(GsoBurst& burst) override {
     const bool isInvalid = burst.frame == nullptr || burst.frameBytes < ETH_HLEN;
@@ -257,6 +298,20 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   }
 
   uint32_t ReceiveFrames() override {
+    const uint32_t received = ReceiveFromInterface();
+    return local_ == nullptr ? received : received + ReceiveLocal();
+  }
+
+  uint32_t ReceiveLocal() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - localReceivedAt_ > kLocalActive && now - localReadAt_ < kLocalIdle) return 0;
+    localReadAt_ = now;
+    const uint32_t received = local_->ReceiveReady();
+    if (received > 0) localReceivedAt_ = now;
+    return received;
+  }
+
+  uint32_t ReceiveFromInterface() {
     if (fd_ < 0 || !frames_.IsAttached()) return 0;
     if (ring_.IsMapped()) return ReceiveFromRing();
     if (!splitter_.IsOpen()) return ReceiveFrom(fd_);
@@ -421,6 +476,9 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   PacketRing ring_;
   uint32_t idle_ = 0;
+  Napi::ObjectReference localObject_;
+  LocalSockets* local_ = nullptr;
+  std::chrono::steady_clock::time_point localReadAt_, localReceivedAt_;
 
   SuperHeader supers_[kBatch];
   VnetHeader vnetHeaders_[kBatch];

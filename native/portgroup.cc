@@ -2,6 +2,7 @@
 // for each datagram.
 #include <linux/filter.h>
 #include <napi.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <cerrno>
 #include <vector>
@@ -9,28 +10,30 @@
 #include "address.h"
 #include "fds.h"
 #include "frames.h"
-#include "group.h"
 #include "roce_filter.h"
 #include "udpsocket.h"
 
 namespace {
 
-// member(address of 4 or 16 bytes, port, scope id, bufferBytes, ifindex, receives): a socket, or -errno. One that
-// does not receive drops every datagram.
+// member(address of 4 or 16 bytes, port, scope id, bufferBytes, receives): a socket, or -errno. One that does not
+// receive drops every datagram.
 Napi::Value Member(const Napi::CallbackInfo& info) {
-  const sockaddr_in6 address = AddressOf(info);
   int fd = -1;
-  int failed = OpenUdpSocket(fd, address, info[3].As<Napi::Number>(), Sharing::kPort);
-  if (failed == 0) failed = SetGroupInterface(fd, IsIpv6(address), info[4].As<Napi::Number>());
-  if (failed == 0 && !info[5].As<Napi::Boolean>() && AttachFilter(fd, kNothing) != 0) failed = -errno;
+  int failed = OpenUdpSocket(fd, AddressOf(info), info[3].As<Napi::Number>(), Sharing::kPort);
+  if (failed == 0 && !info[4].As<Napi::Boolean>() && AttachFilter(fd, kNothing) != 0) failed = -errno;
+  // Packets are coalesced before one of the members is chosen, if a member that a hash chooses wants that. Without
+  // UDP_GRO the kernel would segment super-packets before it drops them.
+  const int on = 1;
+  if (failed == 0) setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof on);
   if (failed != 0) CloseFd(fd);
   return OwnFd(info.Env(), failed != 0 ? failed : fd);
 }
 
-// isFree(address, port, scope id): 0, or -errno
+// isFree(address, port, scope id, beside sockets of a group): 0, or -errno
 Napi::Value IsFree(const Napi::CallbackInfo& info) {
   int fd = -1;
-  const int failed = OpenUdpSocket(fd, AddressOf(info), 0, Sharing::kNone);
+  const Sharing sharing = info[3].As<Napi::Boolean>() ? Sharing::kPort : Sharing::kNone;
+  const int failed = OpenUdpSocket(fd, AddressOf(info), 0, sharing);
   CloseFd(fd);
   return Napi::Number::New(info.Env(), failed);
 }

@@ -11,7 +11,7 @@ int BoundPorts::Bind(const Napi::CallbackInfo& info) {
   const sockaddr_in6 address = AddressOf(info);
   int fd = socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
-  const int refused = BindSocket(fd, address);
+  const int refused = BindSocket(fd, address, info[3].As<Napi::Boolean>());
   if (refused == 0) {
     sockets_.push_back(fd);
   } else {
@@ -20,14 +20,13 @@ int BoundPorts::Bind(const Napi::CallbackInfo& info) {
   return refused;
 }
 
-int BoundPorts::BindSocket(int fd, const sockaddr_in6& address) const {
-  const int on = 1, gro = gro_;
+int BoundPorts::BindSocket(int fd, const sockaddr_in6& address, bool isShared) const {
+  const int on = 1, shared = isShared, gro = gro_;
   SetReceiveBuffer(fd, 0);
   // The address may still be tentative, during duplicate address detection.
   if (IsIpv6(address)) setsockopt(fd, IPPROTO_IPV6, kIpv6FreeBind, &on, sizeof on);
   setsockopt(fd, IPPROTO_UDP, UDP_GRO, &gro, sizeof gro);
-  // Several cards may bind the port of one address.
-  if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
+  if (AttachFilter(fd, kNothing) != 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &shared, sizeof shared) != 0 ||
       bind(fd, reinterpret_cast<const sockaddr*>(&address), SizeOf(address)) != 0)
     return -errno;
   return 0;

@@ -8,7 +8,8 @@
 class BoundPorts {
  public:
   ~BoundPorts() { Close(); }
-  /// Binds a port. Arguments from JavaScript: IP address (4 or 16 bytes), port, scope id. @returns 0 or -errno
+  /// Binds a port. Arguments from JavaScript: IP address (4 or 16 bytes), port, scope id, whether others may bind it.
+  /// @returns 0 or -errno
   int Bind(const Napi::CallbackInfo& info);
   /// Closes the port of an address (4 or 16 bytes, from JavaScript). Does nothing if there is none.
   void Unbind(const Napi::CallbackInfo& info);
@@ -17,7 +18,7 @@ class BoundPorts {
   void Close();
 
  private:
-  int BindSocket(int fd, const sockaddr_in6& address) const;
+  int BindSocket(int fd, const sockaddr_in6& address, bool isShared) const;
   std::vector<int> sockets_;
   bool gro_ = false;
 };

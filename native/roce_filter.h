@@ -77,6 +77,41 @@ static inline std::vector<sock_filter> SteeringFilter(__u32 mask, __u32 value) {
   return program;
 }
 
+/// As kRoceFilter, for a program that shares its addresses with others: only packets to the queue pairs of its slot
+/// (bits 16 to 23), to the queue pair number of multicast, and those with a UDP checksum, which the kernel may have
+/// coalesced for several queue pairs. Of the messages to queue pair 1 only answers whose communication id begins with
+/// the slot: requests reach the program by its UDP socket, which the kernel chooses by their service
+/// (src/broker/steering.ts has the offsets).
+static inline std::vector<sock_filter> SharedFilter(__u32 slot) {
+  std::vector<sock_filter> program(std::begin(kRoceFilter), std::end(kRoceFilter) - 1);
+  const sock_filter flows[] = {
+      /* 37 */ BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      /* 38 */ BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0),
+      /* 39 */ BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 30, 0, 18),   // without a BTH: the card counts it
+      /* 40 */ BPF_STMT(BPF_LD | BPF_W | BPF_IND, 26),
+      /* 41 */ BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff),    // destination queue pair
+      /* 42 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xffffff, 15, 0),
+      /* 43 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 4, 0),     // to 48
+      /* 44 */ BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 16),
+      /* 45 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, slot, 12, 0),
+      /* 46 */ BPF_STMT(BPF_LD | BPF_H | BPF_IND, 20),           // UDP checksum
+      /* 47 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 9, 10),
+      /* 48 */ BPF_STMT(BPF_LD | BPF_H | BPF_IND, 58),           // attribute of the message
+      /* 49 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x01, 7, 0),  // ClassPortInfo
+      /* 50 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x10, 6, 0),  // REQ
+      /* 51 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x17, 5, 0),  // SIDR_REQ
+      /* 52 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x18, 2, 0),  // SIDR_REP: to 55
+      /* 53 */ BPF_STMT(BPF_LD | BPF_B | BPF_IND, 70),           // remote communication id
+      /* 54 */ BPF_STMT(BPF_JMP | BPF_JA, 1),
+      /* 55 */ BPF_STMT(BPF_LD | BPF_B | BPF_IND, 66),           // request id
+      /* 56 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, slot, 1, 0),
+      /* 57 */ BPF_STMT(BPF_RET | BPF_K, 0),
+      /* 58 */ BPF_STMT(BPF_RET | BPF_K, 0x40000),
+  };
+  program.insert(program.end(), std::begin(flows), std::end(flows));
+  return program;
+}
+
 /// Drops everything: for a socket that only binds a port.
 static const sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "address.h"
 #include "framesocket.h"
 #include "group.h"
+#include "localsockets.h"
 #include "roce_filter.h"
 #include "udpmessage.h"
 #include "udpsocket.h"
@@ -27,7 +29,7 @@ struct Socket {
   uint32_t overflows = 0;  // the kernel's SO_RXQ_OVFL count as last seen
 };
 
-class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket {
+class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, public LocalSockets, FrameSocket {
  public:
   using Self = UdpSocketsObject;
   static Napi::Function Define(Napi::Env env) {
@@ -48,6 +50,26 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     CloseAll();
   }
 
+  uint32_t SendBatch(uint32_t at, uint32_t end, bool& busy) override {
+    const auto lock = Lock();
+    // Nobody can receive from an address without a socket.
+    if (CanSend()) return SendNextBatch(at, end, busy);
+    counters_.txInvalid += end - at;
+    return end;
+  }
+
+  uint32_t ReceiveReady() override {
+    const auto lock = Lock();
+    if (!frames_.IsAttached()) return 0;
+    readable_.clear();
+    for (const Socket& s : sockets_) readable_.push_back({s.fd, POLLIN, 0});
+    return poll(readable_.data(), readable_.size(), 0) > 0 ? ReceiveFrames() : 0;
+  }
+
+  bool TakesGso() const override { return UsesGso(); }
+
+  void LetOtherThreadMove() override { Transfer(); }
+
  private:
   // add(address of 4 or 16 bytes, port, scope id, bufferBytes, ifindex): 0 or -errno. Datagrams to groups leave by
   // ifindex.
@@ -59,8 +81,8 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     return Keep(info.Env(), s, result);
   }
 
-  // adopt(fd, address of 4 or 16 bytes, port, scope id, bufferBytes): 0 or -errno. Uses a duplicate of a socket that is
-  // bound to the address.
+  // adopt(fd, address of 4 or 16 bytes, port, scope id, bufferBytes, ifindex): 0 or -errno. Uses a duplicate of a
+  // socket that is bound to the address. Datagrams to groups leave by ifindex.
   Napi::Value Adopt(const Napi::CallbackInfo& info) {
     const auto lock = Lock();
     Socket s{AddressOf(info, 1)};
@@ -69,7 +91,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
     const int bufferBytes = info[4].As<Napi::Number>();
     SetReceiveBuffer(s.fd, bufferBytes);
     SetSendBuffer(s.fd, bufferBytes);
-    return Keep(info.Env(), s, 0);
+    return Keep(info.Env(), s, SetGroupInterface(s.fd, s.isIpv6, info[5].As<Napi::Number>()));
   }
 
   // addSender(address of 4 or 16 bytes, 0, scope id, bufferBytes, hasChecksum): the UDP port of a socket that only
@@ -315,6 +337,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
   size_t turn_ = 0;
   const Socket* sending_ = nullptr;
   Socket* receiving_ = nullptr;
+  std::vector<pollfd> readable_;
   iovec into_[kBatch];
   sockaddr_in6 names_[kBatch];
   // Room for traffic class, hop limit, segment size and the overflow count.
@@ -324,3 +347,7 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, FrameSocket 
 }  // namespace
 
 Napi::Function UdpSockets(Napi::Env env) { return UdpSocketsObject::Define(env); }
+
+LocalSockets* LocalSocketsOf(Napi::Value udpSockets) {
+  return UdpSocketsObject::Unwrap(udpSockets.As<Napi::Object>());
+}

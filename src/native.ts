@@ -65,6 +65,15 @@ export interface NativePacketSocket extends NativeFrameSocket {
    */
   steer(mask: number, value: number): number;
   /**
+   * Shares the addresses with other programs: from now on the socket receives only packets to the queue pairs of the
+   * slot (bits 16 to 23 of their numbers), and of the messages to queue pair 1 answers to the slot. Frames to the MAC
+   * address zero leave by `local`, and what `local` receives goes to the same receive ring. `local` is attached to the
+   * same memory, never moves frames by itself, and is closed after this socket.
+   * @param slot 0: the interface is the loopback interface, and all frames are moved by `local`
+   * @returns 0 or -errno
+   */
+  share(local: NativeUdpSockets, slot: number): number;
+  /**
    * Makes a ring that the kernel writes single frames into. The socket receives nothing until `mapRing`.
    * @param bytes of the ring, a multiple of 64 KiB
    * @param frameBytes bytes of a frame and of what the kernel puts in front of it, a multiple of 16
@@ -81,9 +90,10 @@ export interface NativePacketSocket extends NativeFrameSocket {
   /**
    * Binds a UDP port, so that the kernel does not answer its datagrams with ICMP "port unreachable".
    * @param scopeId interface index of a link-local address, else 0
+   * @param isShared whether other sockets of this user that share it may bind the port, too
    * @returns 0 or -errno
    */
-  bindPort(address: Uint8Array, port: number, scopeId: number): number;
+  bindPort(address: Uint8Array, port: number, scopeId: number, isShared: boolean): number;
   /** Closes the port that `bindPort` bound for an address. Does nothing if there is none. */
   unbindPort(address: Uint8Array): void;
   /** Joins a multicast group, also by the group's MAC address. @param mac the group's @returns 0 or -errno */
@@ -108,7 +118,7 @@ export interface NativeUdpSockets extends NativeFrameSocket {
    * Uses a duplicate of a UDP socket that is bound to a local address, with the options of one that `add` opens.
    * @returns 0 or -errno
    */
-  adopt(fd: number, address: Uint8Array, port: number, scopeId: number, bufferBytes: number): number;
+  adopt(fd: number, address: Uint8Array, port: number, scopeId: number, bufferBytes: number, ifindex: number): number;
   /**
    * Opens a socket that sends the frames with its source port.
    * @param port 0: one that is free
@@ -299,16 +309,13 @@ export interface NativePorts {
    * @param receives false: it drops every datagram
    * @returns its file descriptor, or -errno
    */
-  member(
-    address: Uint8Array,
-    port: number,
-    scopeId: number,
-    bufferBytes: number,
-    ifindex: number,
-    receives: boolean,
-  ): number;
-  /** Says whether a socket can be bound to an address and port. @returns 0, or -errno */
-  isFree(address: Uint8Array, port: number, scopeId: number): number;
+  member(address: Uint8Array, port: number, scopeId: number, bufferBytes: number, receives: boolean): number;
+  /**
+   * Says whether a socket can be bound to an address and port.
+   * @param isMember whether it would be bound beside a group of this user
+   * @returns 0, or -errno
+   */
+  isFree(address: Uint8Array, port: number, scopeId: number, isMember: boolean): number;
   /**
    * Sets the classic BPF program that returns, for the payload of a datagram, the index of the member that receives it.
    * @param program two numbers for each instruction: `code << 16 | jt << 8 | jf`, and `k` (struct sock_filter)

@@ -1,0 +1,23 @@
+// The UDP sockets that carry a packet socket's frames to and from addresses of this host, which never reach the
+// interface. These frames have the destination MAC address zero. Both sockets use the rings of one card.
+#pragma once
+#include <napi.h>
+#include <cstdint>
+
+class LocalSockets {
+ public:
+  /// As FrameSocket::SendNextBatch.
+  virtual uint32_t SendBatch(uint32_t at, uint32_t end, bool& busy) = 0;
+  /// Receives as FrameSocket::ReceiveFrames if a socket is readable. @returns descriptors produced
+  virtual uint32_t ReceiveReady() = 0;
+  /// Whether the kernel has refused no burst.
+  virtual bool TakesGso() const = 0;
+  /// From now on another thread may send and receive.
+  virtual void LetOtherThreadMove() = 0;
+
+ protected:
+  ~LocalSockets() = default;
+};
+
+/// Returns the sockets of an UdpSockets object.
+LocalSockets* LocalSocketsOf(Napi::Value udpSockets);
