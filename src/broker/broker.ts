@@ -19,6 +19,7 @@ import {
   serviceIn,
 } from '../link/broker/protocol.js';
 import { errnoError, errnoName } from '../link/errno.js';
+import { closeFds } from '../link/fds.js';
 import { ROCE_PORT } from '../link/headers.js';
 import { type NativePoller, native } from '../native.js';
 import { type Member, PortGroup } from './portgroup.js';
@@ -28,15 +29,17 @@ import { type Entry, Vault } from './vault.js';
 
 /** Options of `Broker.open`. */
 export interface BrokerOptions {
+  /** A socket that listens on the broker's name and does not block; it stays the caller's. Default: its own. */
+  readonly listener?: number;
   /** The broker ends when it has had no program for so long (ms). Default: never. */
   readonly idleMs?: number;
   /** Says whether a process may use the sockets. Default: those of the broker's user, and of root. */
   readonly admits?: (peer: PeerProcess) => boolean;
-  /** Is told what happens, for people to read. */
+  /** Called with a line of text for each program that joins, leaves or is refused. */
   readonly log?: (line: string) => void;
 }
 
-/** Slots of programs: 1 to 255. Queue pair numbers of devices without a broker begin with 0. */
+/** Slots of the devices of an address: 1 to 255. Queue pair numbers of devices without a broker begin with 0. */
 const SLOTS = 255;
 /** Connections that have not joined: others are not accepted until one of them has. */
 const MAX_STRANGERS = 64;
@@ -50,10 +53,13 @@ const RESTEER_MS = 1000;
 
 /** The vault's description of a socket. */
 type Kept =
-  | { readonly kind: 'lease'; readonly slot: number; readonly secret: string }
-  | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly slot: number };
+  | { readonly kind: 'lease'; readonly slot: number; readonly secret: string; readonly onlyLocal: boolean }
+  | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly secret?: string };
 
 const own = process.getuid?.() ?? 0;
+
+/** The programs that a broker admits by default. */
+export const isOwnerOrRoot = ({ uid }: PeerProcess): boolean => uid === own || uid === 0;
 
 /** See the head of this file. */
 export class Broker {
@@ -69,7 +75,7 @@ export class Broker {
   /** By secret. */
   readonly #programs = new Map<string, Program>();
   readonly #groups = new Map<string, PortGroup>();
-  #vault: Vault<Kept> | undefined;
+  #vault: Vault<Kept>;
   /** Random at first: programs of the earlier broker may have the lowest slots. */
   #lastSlot = randomInt(SLOTS);
   #isClosed = false;
@@ -77,26 +83,29 @@ export class Broker {
   #idle: NodeJS.Timeout | undefined;
   #resteer: NodeJS.Timeout | undefined;
 
-  /** @throws VerbsError EADDRINUSE if the namespace has a broker */
+  /** @throws VerbsError EADDRINUSE if the namespace has a broker; EIO */
   static open(options: BrokerOptions = {}): Broker {
-    const fd = native().unix.listen(BROKER_NAME);
-    if (fd < 0)
-      throw errnoError(fd, 'the broker cannot listen', { EADDRINUSE: `this network namespace has ${other()}` });
-    return new Broker(fd, options);
+    const { listener } = options;
+    const vault = Vault.open<Kept>();
+    const fd = listener === undefined ? native().unix.listen(BROKER_NAME) : native().dupFd(listener);
+    if (fd >= 0) return new Broker(fd, vault, options);
+    vault.close();
+    throw errnoError(fd, 'the broker cannot listen', { EADDRINUSE: `this network namespace has ${other()}` });
   }
 
   private constructor(
     listener: number,
-    { idleMs, admits = ({ uid }) => uid === own || uid === 0, log = () => {} }: BrokerOptions,
+    vault: Vault<Kept>,
+    { idleMs, admits = isOwnerOrRoot, log = () => {} }: BrokerOptions,
   ) {
     this.#listener = listener;
+    this.#vault = vault;
     this.#admits = admits;
     this.#log = log;
     this.#idleMs = idleMs;
     this.closed = new Promise((resolve) => {
       this.#onClosed = resolve;
     });
-    this.#vault = Vault.open();
     this.#poller = new (native().Poller)(() => this.#accept());
     this.#poller.open([listener]);
     this.#poller.start(-1, true);
@@ -115,7 +124,7 @@ export class Broker {
     for (const connection of this.#strangers) connection.close();
     for (const program of this.#programs.values()) program.close();
     for (const group of this.#groups.values()) group.close();
-    this.#vault?.close();
+    this.#vault.close();
     this.#onClosed();
   }
 
@@ -151,7 +160,7 @@ export class Broker {
             if (joined === undefined) connection.close();
           });
         } else {
-          for (const each of fds) native().closeFd(each);
+          closeFds(fds);
           void program.then((joined) => joined && this.#serve(joined, connection, message));
         }
       },
@@ -182,7 +191,7 @@ export class Broker {
       connection.send({ id: message.id, ...errorMessage(error) });
       return undefined;
     } finally {
-      for (const fd of fds) native().closeFd(fd);
+      closeFds(fds);
     }
   }
 
@@ -201,43 +210,41 @@ export class Broker {
         `the broker (pid ${process.pid}) of user ${own} does not admit user ${uid}: its owner can start it with ` +
           `\`wasm-roce broker --allow ${uid}\``,
       );
-    const addresses = addressesIn(message);
     if (type === 'rejoin') {
-      const program = this.#rejoin(message, fds, addresses);
-      const [vault] = this.#vault === undefined ? [] : [this.#vault.fd];
-      connection.send({ id, slot: program.slot, secret: program.secret }, vault === undefined ? [] : [vault]);
+      const program = this.#rejoin(message, fds);
+      connection.send({ id, slot: program.slot, secret: program.secret }, [this.#vault.fd]);
       return program;
     }
     if (type !== 'join') throw new TypeError(`the first message is ${String(type)}, not join`);
+    const addresses = addressesIn(message);
     await this.#takeover(addresses);
     if (connection.isClosed) throw new VerbsError('ECANCELED', 'the program has ended');
     const slot = this.#freeSlot(addresses);
     const pair = native().unix.pair();
     if (typeof pair === 'number') throw errnoError(pair, 'the broker has no lease', {});
     const [lease, theirs] = pair;
-    const program = this.#addProgram(slot, randomBytes(16).toString('hex'), lease);
-    connection.send(
-      { id, slot, secret: program.secret },
-      this.#vault === undefined ? [theirs] : [theirs, this.#vault.fd],
-    );
+    const secret = randomBytes(16).toString('hex');
+    const program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
+    for (const at of addresses) program.addresses.add(addressKey(at));
+    connection.send({ id, slot, secret }, [theirs, this.#vault.fd]);
     native().closeFd(theirs);
     this.#keep();
     this.#log(`slot ${slot}: process ${connection.peer.pid} of user ${uid}`);
     return program;
   }
 
-  #addProgram(slot: number, secret: string, lease: number): Program {
-    const program = new Program(slot, secret, lease, () => this.#end(program));
+  #addProgram({ slot, secret, onlyLocal, lease }: Pick<Program, 'slot' | 'secret' | 'onlyLocal' | 'lease'>): Program {
+    const program = new Program(slot, secret, onlyLocal, lease, () => this.#end(program));
     this.#programs.set(secret, program);
     clearTimeout(this.#idle);
     this.#resteer ??= setInterval(() => {
-      for (const group of this.#groups.values()) group.steer();
+      for (const group of this.#groups.values()) group.steerAgain();
     }, RESTEER_MS);
     return program;
   }
 
   /** A slot of the earlier broker. */
-  #rejoin(message: Message, fds: readonly number[], addresses: readonly HostAddress[]): Program {
+  #rejoin(message: Message, fds: readonly number[]): Program {
     const { slot, secret, isAgent, services } = message;
     const [vault] = fds;
     if (!this.#programs.has(secret as string) && vault !== undefined) this.#restore(vault);
@@ -246,18 +253,12 @@ export class Broker {
       throw new VerbsError('ENOENT', `the broker (pid ${process.pid}) does not know slot ${slot} of an earlier broker`);
     program.connection?.close();
     program.isAgent = isAgent === true;
-    for (const at of addresses) {
-      const group = this.#groups.get(addressKey(at));
-      if (!group?.has(program.slot)) continue;
-      program.addresses.add(addressKey(at));
-      if (program.isAgent) group.agents.add(program.slot);
-    }
     for (const each of Array.isArray(services) ? services : []) {
       const service = serviceIn(each as Message);
       const group = this.#groups.get(addressKey(service));
-      if (group?.has(program.slot) && !group.services.has(service.id)) group.services.set(service.id, program.slot);
+      if (group?.has(program) && !group.services.has(service.id)) group.services.set(service.id, program);
     }
-    for (const key of program.addresses) this.#groups.get(key)?.steer();
+    for (const [, group] of this.#groupsOf(program)) group.steer();
     return program;
   }
 
@@ -270,45 +271,50 @@ export class Broker {
     const members = new Map<string, { at: HostAddress; members: Member[] }>();
     for (const { fd: kept, is } of entries) {
       if (is.kind === 'lease' && !this.#programs.has(is.secret)) {
-        this.#addProgram(is.slot, is.secret, kept);
+        this.#addProgram({ ...is, lease: kept });
       } else if (is.kind === 'member' && !this.#groups.has(addressKey(is.at))) {
         const key = addressKey(is.at);
         const found = members.get(key) ?? { at: is.at, members: [] };
         members.set(key, found);
-        found.members[is.index] = { fd: kept, slot: is.slot };
+        const program = this.#programs.get(is.secret ?? '');
+        program?.addresses.add(key);
+        found.members[is.index] = { fd: kept, program };
       } else {
         native().closeFd(kept);
       }
     }
-    for (const [key, group] of members) {
-      this.#groups.set(key, new PortGroup(group.at, group.members));
-      for (const { slot } of group.members)
-        for (const { is } of entries)
-          if (is.kind === 'lease' && is.slot === slot) this.#programs.get(is.secret)?.addresses.add(key);
-    }
+    for (const [key, group] of members) this.#groups.set(key, new PortGroup(group.at, group.members));
     if (entries.length === 0) {
       vault.close();
       return;
     }
-    this.#vault?.close();
+    this.#vault.close();
     this.#vault = vault;
     this.#log(`${entries.length} sockets of the earlier broker`);
     this.#keep();
   }
 
-  /** Returns a slot that no program has, not one that has just become free if there is another. */
+  /**
+   * Returns a slot that no program has, or else none with one of the addresses: of the programs of an address each has
+   * another one. It is not one that has just become free if there is another.
+   */
   #freeSlot(addresses: readonly HostAddress[]): number {
-    const taken = new Set([...this.#programs.values()].map(({ slot }) => slot));
-    for (let i = 1; i <= SLOTS; i++) {
-      const slot = ((this.#lastSlot + i - 1) % SLOTS) + 1;
-      if (taken.has(slot)) continue;
-      this.#lastSlot = slot;
-      return slot;
+    const programs = [...this.#programs.values()];
+    const keys = addresses.map(addressKey);
+    const onAddresses = programs.filter((each) => keys.length === 0 || keys.some((key) => each.addresses.has(key)));
+    for (const others of [programs, onAddresses]) {
+      const taken = new Set(others.map(({ slot }) => slot));
+      for (let i = 1; i <= SLOTS; i++) {
+        const slot = ((this.#lastSlot + i - 1) % SLOTS) + 1;
+        if (taken.has(slot)) continue;
+        this.#lastSlot = slot;
+        return slot;
+      }
     }
     throw new VerbsError(
       'ENOSPC',
-      `${SLOTS} devices of this host share their addresses through the broker, as many as it can serve ` +
-        `(the next one asked for ${addresses.map(({ address }) => address)}): close one of them`,
+      `${SLOTS} devices share the addresses ${addresses.map(({ address }) => address)} through the broker, as many as ` +
+        'it can serve: close one of them',
     );
   }
 
@@ -317,7 +323,7 @@ export class Broker {
     const { slot } = program;
     program.close();
     this.#programs.delete(program.secret);
-    for (const key of program.addresses) this.#release(key, slot);
+    for (const [key, group] of this.#groupsOf(program)) this.#release(key, group, program);
     if (this.#programs.size === 0) {
       clearInterval(this.#resteer);
       this.#resteer = undefined;
@@ -327,10 +333,14 @@ export class Broker {
     this.#log(`slot ${slot} is free`);
   }
 
-  #release(key: string, slot: number): void {
-    const group = this.#groups.get(key);
-    group?.release(slot);
-    if (!group?.isUnused) return;
+  /** Returns the groups in which a program has a socket, with their keys. */
+  #groupsOf(program: Program): [string, PortGroup][] {
+    return [...this.#groups].filter(([, group]) => group.has(program));
+  }
+
+  #release(key: string, group: PortGroup, program: Program): void {
+    group.release(program);
+    if (!group.isUnused) return;
     group.close();
     this.#groups.delete(key);
   }
@@ -338,12 +348,12 @@ export class Broker {
   /** Writes the sockets as they are now into the vault. */
   #keep(): void {
     const entries: Entry<Kept>[] = [];
-    for (const { slot, secret, lease } of this.#programs.values())
-      entries.push({ fd: lease, is: { kind: 'lease', slot, secret } });
+    for (const { slot, secret, onlyLocal, lease } of this.#programs.values())
+      entries.push({ fd: lease, is: { kind: 'lease', slot, secret, onlyLocal } });
     for (const { at, members } of this.#groups.values())
-      for (const [index, { fd, slot }] of members.entries())
-        entries.push({ fd, is: { kind: 'member', at, index, slot } });
-    const failed = this.#vault?.write(entries) ?? 0;
+      for (const [index, { fd, program }] of members.entries())
+        entries.push({ fd, is: { kind: 'member', at, index, ...(program && { secret: program.secret }) } });
+    const failed = this.#vault.write(entries);
     if (failed < 0)
       this.#log(`the sockets are not kept for the next broker (${errnoName(failed)}): raise the limit of open files`);
   }
@@ -356,40 +366,36 @@ export class Broker {
     };
     this.#execute(program, message).then(
       (fds) => reply({}, fds),
-      (error) =>
-        reply({ error: error instanceof VerbsError ? error.code : 'EINVAL', message: (error as Error).message }),
+      (error) => reply(errorMessage(error)),
     );
   }
 
   /** Executes a request. @returns the file descriptors of the reply */
   async #execute(program: Program, message: Message): Promise<number[]> {
-    const { slot } = program;
     switch (message.type) {
       case 'socket':
         return [await this.#lend(program, addressIn(message))];
       case 'release': {
         const key = addressKey(addressIn(message));
-        if (!program.addresses.delete(key)) return [];
-        this.#release(key, slot);
+        const group = this.#groups.get(key);
+        program.addresses.delete(key);
+        if (!group?.has(program)) return [];
+        this.#release(key, group, program);
         this.#keep();
         return [];
       }
       case 'agent':
         program.isAgent = true;
-        for (const key of program.addresses) {
-          const group = this.#groups.get(key);
-          group?.agents.add(slot);
-          group?.steer();
-        }
+        for (const [, group] of this.#groupsOf(program)) group.steer();
         return [];
       case 'listen':
       case 'unlisten': {
         const service = serviceIn(message);
         const group = this.#groups.get(addressKey(service));
-        if (group === undefined || !group.has(slot))
+        if (!group?.has(program))
           throw new VerbsError('EADDRNOTAVAIL', `the device has no socket of ${addressKey(service)}`);
-        if (message.type === 'listen') listen(group, service.id, slot);
-        else if (group.services.get(service.id) === slot) group.services.delete(service.id);
+        if (message.type === 'listen') listen(group, service.id, program);
+        else if (group.services.get(service.id) === program) group.services.delete(service.id);
         group.steer();
         return [];
       }
@@ -399,55 +405,49 @@ export class Broker {
   }
 
   async #lend(program: Program, at: HostAddress): Promise<number> {
+    const { slot, secret } = program;
     const key = addressKey(at);
-    for (;;) {
-      const group = this.#groups.get(key) ?? new PortGroup(at);
-      const isNew = !group.has(program.slot);
-      if (!isNew && !program.addresses.has(key))
-        throw new VerbsError('EADDRINUSE', `another device of ${key} has slot ${program.slot}: open the device again`);
-      const fd = group.lend(program.slot);
-      if (fd >= 0) {
-        this.#groups.set(key, group);
-        program.addresses.add(key);
-        if (program.isAgent) group.agents.add(program.slot);
-        if (isNew) group.steer();
-        if (isNew) this.#keep();
-        return fd;
-      }
-      if (errnoName(fd) !== 'EADDRINUSE' || !this.#mayTakeOver)
-        throw errnoError(fd, `UDP port 4791 of ${key} cannot be opened`, {
-          EADDRINUSE: `UDP port 4791 of ${key} is taken by an rxe device of this host or by another program`,
-          EADDRNOTAVAIL: `${key} is not an address of this host`,
-        });
-      await sleep(RETRY_MS);
-      if (this.#isClosed || this.#programs.get(program.secret) !== program)
-        throw new VerbsError('ECANCELED', 'the program has ended');
+    await this.#takeover([at]);
+    if (this.#isClosed || this.#programs.get(secret) !== program)
+      throw new VerbsError('ECANCELED', 'the program has ended');
+    const group = this.#groups.get(key) ?? new PortGroup(at);
+    const isNew = !group.has(program);
+    if (isNew && group.members.some((member) => member.program?.slot === slot))
+      throw new VerbsError('EADDRINUSE', `another device of ${key} has slot ${slot}: open the device again`);
+    const fd = group.lend(program);
+    if (fd < 0) {
+      if (group.isUnused) group.close();
+      throw errnoError(fd, `UDP port ${ROCE_PORT} of ${key} cannot be opened`, {
+        EADDRINUSE: `UDP port ${ROCE_PORT} of ${key} is taken by an rxe device of this host or by another program`,
+        EADDRNOTAVAIL: `${key} is not an address of this host`,
+      });
     }
-  }
-
-  /** Whether programs of an earlier broker may still come. */
-  get #mayTakeOver(): boolean {
-    return performance.now() - this.#startedAt < TAKEOVER_MS;
+    this.#groups.set(key, group);
+    program.addresses.add(key);
+    if (isNew) this.#keep();
+    return fd;
   }
 
   /**
-   * Waits for the programs of an earlier broker if one of the addresses is in use: they have sockets of it, and slots.
+   * Waits for the programs of an earlier broker if one of the addresses is in use by a group of this user: they have
+   * sockets of it, and slots.
    */
   async #takeover(addresses: readonly HostAddress[]): Promise<void> {
-    const isTaken = (at: HostAddress) =>
-      !this.#groups.has(addressKey(at)) &&
-      errnoName(native().ports.isFree(ipBytes(at.address), ROCE_PORT, at.scope) || -1) === 'EADDRINUSE';
-    while (this.#mayTakeOver && !this.#isClosed && addresses.some(isTaken)) await sleep(RETRY_MS);
+    const isFree = ({ address, scope }: HostAddress, isMember: boolean) =>
+      native().ports.isFree(ipBytes(address), ROCE_PORT, scope, isMember) === 0;
+    const isTaken = (at: HostAddress) => !this.#groups.has(addressKey(at)) && !isFree(at, false) && isFree(at, true);
+    const isEarly = () => performance.now() - this.#startedAt < TAKEOVER_MS;
+    while (isEarly() && !this.#isClosed && addresses.some(isTaken)) await sleep(RETRY_MS);
   }
 }
 
-function listen(group: PortGroup, id: bigint, slot: number): void {
+function listen(group: PortGroup, id: bigint, program: Program): void {
   const owner = group.services.get(id);
-  if (owner !== undefined && owner !== slot)
+  if (owner !== undefined && owner !== program)
     throw new VerbsError('EADDRINUSE', `another device on this host listens on service id 0x${id.toString(16)}`);
   if (owner === undefined && group.services.size >= MAX_SERVICES)
     throw new VerbsError('ENOSPC', `the devices of ${addressKey(group.at)} listen on ${MAX_SERVICES} ports, the most`);
-  group.services.set(id, slot);
+  group.services.set(id, program);
 }
 
 /** Names the broker that has the namespace's name. */

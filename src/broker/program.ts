@@ -10,7 +10,7 @@ import { type NativePoller, native } from '../native.js';
 export class Program {
   /** Undefined while the program is not connected. */
   connection: BrokerConnection | undefined;
-  /** Keys of its addresses. */
+  /** Keys of the addresses that it has asked for. */
   readonly addresses = new Set<string>();
   isAgent = false;
   readonly #poller: NativePoller;
@@ -22,6 +22,8 @@ export class Program {
   constructor(
     readonly slot: number,
     readonly secret: string,
+    /** Whether it takes its packets from the interfaces itself. */
+    readonly onlyLocal: boolean,
     readonly lease: number,
     onEnd: () => void,
   ) {

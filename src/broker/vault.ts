@@ -4,6 +4,9 @@
  * next broker finds all of them. A change is written behind the messages of the state before it, which then go: one
  * state is whole, whenever the broker is killed.
  */
+import { parseMessage } from '../link/broker/connection.js';
+import { errnoError } from '../link/errno.js';
+import { closeFds } from '../link/fds.js';
 import { native, type UnixMessage } from '../native.js';
 
 /** A socket and its description, an object of JSON. */
@@ -30,10 +33,11 @@ export class Vault<T> {
   /** @param fd of the socket, which the vault owns */
   constructor(readonly fd: number) {}
 
-  /** @returns undefined if the kernel refuses the socket */
-  static open<T>(): Vault<T> | undefined {
+  /** @throws VerbsError EIO if the kernel refuses the socket */
+  static open<T>(): Vault<T> {
     const fd = native().unix.queue();
-    return fd < 0 ? undefined : new Vault<T>(fd);
+    if (fd < 0) throw errnoError(fd, 'the broker has no vault', {});
+    return new Vault<T>(fd);
   }
 
   /**
@@ -72,11 +76,11 @@ export class Vault<T> {
       const isSeen = seen.has(`${generation}/${part}`);
       // The message goes to the end before it leaves the head, so that it is never missing.
       if (isSeen || this.#send(message, fds) !== 0) {
-        closeAll(fds);
+        closeFds(fds);
         break;
       }
       seen.add(`${generation}/${part}`);
-      closeAll(this.#receive(false)?.fds ?? []);
+      closeFds(this.#receive(false)?.fds ?? []);
       whole.set(generation, [...(whole.get(generation) ?? []), { part: message, fds }]);
       this.#generation = Math.max(this.#generation, generation);
     }
@@ -84,10 +88,10 @@ export class Vault<T> {
     for (const [, parts] of [...whole].sort(([a], [b]) => a - b)) {
       const [first] = parts;
       if (first === undefined || parts.length < first.part.parts) {
-        for (const { fds } of parts) closeAll(fds);
+        for (const { fds } of parts) closeFds(fds);
         continue;
       }
-      closeAll(newest.map(({ fd }) => fd));
+      closeFds(newest.map(({ fd }) => fd));
       newest = parts.flatMap(({ part, fds }) => part.entries.map((is, i) => ({ is, fd: fds[i] as number })));
     }
     return newest;
@@ -101,40 +105,33 @@ export class Vault<T> {
     return native().unix.send(this.fd, Buffer.from(JSON.stringify(message)), fds);
   }
 
-  /** Returns the oldest message; undefined if there is none. What is no message of a vault is removed. */
+  /** Returns the oldest message; undefined if there is none. Other messages than those of a vault are removed. */
   #receive(peek: boolean): { message: Part<T>; fds: readonly number[] } | undefined {
     for (;;) {
       const received = native().unix.receive(this.fd, peek);
       if (typeof received === 'number') return undefined;
-      const message = received && parse<T>(received);
+      const message = received && partOf<T>(received);
       if (message !== undefined) return { message, fds: received?.fds ?? [] };
-      closeAll(received?.fds ?? []);
+      closeFds(received?.fds ?? []);
       if (!peek) continue;
       const removed = native().unix.receive(this.fd, false);
-      if (typeof removed === 'object') closeAll(removed.fds);
+      if (typeof removed === 'object') closeFds(removed.fds);
     }
   }
 
   #dropUntil(isReached: (head: Part<T>) => boolean): void {
     for (let head = this.#receive(true); head !== undefined; head = this.#receive(true)) {
-      closeAll(head.fds);
+      closeFds(head.fds);
       if (isReached(head.message)) return;
-      closeAll(this.#receive(false)?.fds ?? []);
+      closeFds(this.#receive(false)?.fds ?? []);
     }
   }
 }
 
-/** Returns a message; undefined if it is none. */
-function parse<T>({ bytes, fds }: UnixMessage): Part<T> | undefined {
-  try {
-    const part = JSON.parse(Buffer.from(bytes).toString()) as Part<T>;
-    const isPart = [part.generation, part.part, part.parts].every(Number.isSafeInteger);
-    return isPart && Array.isArray(part.entries) && part.entries.length === fds.length ? part : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function closeAll(fds: readonly number[]): void {
-  for (const fd of fds) native().closeFd(fd);
+/** Returns the part of a state that a message is; undefined if it is none. */
+function partOf<T>({ bytes, fds }: UnixMessage): Part<T> | undefined {
+  const { generation, part, parts, entries } = parseMessage(bytes) ?? {};
+  if (![generation, part, parts].every(Number.isSafeInteger)) return undefined;
+  if (!Array.isArray(entries) || entries.length !== fds.length) return undefined;
+  return { generation, part, parts, entries } as Part<T>;
 }
