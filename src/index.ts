@@ -73,6 +73,7 @@ export type {
   LinkInterface,
   Resolved,
   SharedPort,
+  SourcePath,
 } from './link/link.js';
 export { MemoryHub, type MemoryHubOptions } from './link/memory/link.js';
 export type { AttachedProgram, XdpFeatures } from './link/xdp/features.js';

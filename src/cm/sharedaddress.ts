@@ -21,8 +21,6 @@ type Release = () => void;
 interface Reservation {
   readonly parameters: ListenParameters;
   readonly bound: Map<string, Release>;
-  /** By name, as `bound`. Each ends when the name is released. */
-  readonly announced: Map<string, Promise<Release>>;
 }
 
 /** A reserved port. */
@@ -37,15 +35,6 @@ const PREFIXES = 256;
 const prefixName = (prefix: number) => `cm/id/${prefix}`;
 /** Returns the name of the host that a listener's port is on an address. */
 export const serviceName = (space: PortSpaceName, port: number, gid: string) => `cm/${space}/${port}/${gidText(gid)}`;
-
-/** Ends an announcement, when it has begun. */
-function withdraw({ announced }: Reservation, name: string): void {
-  announced.get(name)?.then(
-    (release) => release(),
-    () => {},
-  );
-  announced.delete(name);
-}
 
 /** The MAD agent of a device has one. */
 export class SharedAddress implements OtherCards {
@@ -90,9 +79,9 @@ export class SharedAddress implements OtherCards {
    * @throws VerbsError EADDRINUSE when another card has the port on one of the addresses; nothing is reserved then
    */
   reservePort(parameters: ListenParameters): ReservedPort {
-    const service: Reservation = { parameters, bound: new Map(), announced: new Map() };
+    const service: Reservation = { parameters, bound: new Map() };
     this.#reservations.add(service);
-    const taken = this.#bindNames(service);
+    const { taken, announcing } = this.#bindNames(service);
     if (taken !== undefined) {
       this.#release(service);
       const { space, port } = parameters;
@@ -101,7 +90,7 @@ export class SharedAddress implements OtherCards {
         `rdma_cm port ${port} (${space}) of ${gidAddress(taken)} has a listener already, of another device on this host`,
       );
     }
-    const isAnnounced = Promise.all(service.announced.values()).then(() => {});
+    const isAnnounced = Promise.all(announcing).then(() => {});
     isAnnounced.catch(() => {});
     return { release: () => this.#release(service), isAnnounced };
   }
@@ -115,7 +104,6 @@ export class SharedAddress implements OtherCards {
         if (wanted.has(name)) continue;
         release();
         service.bound.delete(name);
-        withdraw(service, name);
       }
       this.#bindNames(service);
     }
@@ -131,31 +119,36 @@ export class SharedAddress implements OtherCards {
     this.#reservations.delete(service);
     for (const release of service.bound.values()) release();
     service.bound.clear();
-    for (const name of service.announced.keys()) withdraw(service, name);
   }
 
-  /** Binds the names that are not bound yet. @returns an address on which another card has the port */
-  #bindNames(service: Reservation): string | undefined {
+  /**
+   * Binds the names that are not bound yet, and announces them.
+   * @returns an address on which another card has the port, and the announcements that have begun
+   */
+  #bindNames(service: Reservation): { readonly taken?: string; readonly announcing: readonly Promise<Release>[] } {
+    const { space, port } = service.parameters;
+    const announcing: Promise<Release>[] = [];
     let taken: string | undefined;
     for (const [name, gid] of this.#namesOf(service)) {
       if (service.bound.has(name)) continue;
       const release = this.#names?.bind(name);
-      if (release !== undefined) {
-        service.bound.set(name, release);
-        this.#announce(service, name, gid);
-      } else if (this.#names !== undefined) {
-        taken = gid;
+      if (release === undefined) {
+        if (this.#names !== undefined) taken = gid;
+        continue;
       }
+      const announced = this.#port?.listen(serviceId(space, port), gidAddress(gid));
+      if (announced !== undefined) announcing.push(announced);
+      service.bound.set(name, () => {
+        release();
+        announced?.then(
+          (withdraw) => withdraw(),
+          () => {},
+        );
+      });
     }
-    return taken;
-  }
-
-  #announce({ parameters: { space, port }, announced }: Reservation, name: string, gid: string): void {
-    const announcing = this.#port?.listen(serviceId(space, port), gidAddress(gid));
-    if (announcing === undefined) return;
-    announced.set(name, announcing);
     // The first ones are reported by `isAnnounced`. A port that another card has on a new address stays with that card.
-    announcing.catch(() => {});
+    for (const each of announcing) each.catch(() => {});
+    return { ...(taken !== undefined && { taken }), announcing };
   }
 
   /** Returns the names of a listener, each with its GID. */

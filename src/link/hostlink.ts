@@ -4,11 +4,21 @@ import { ipBytes } from '../base/address.js';
 import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import { type NativePoller, native } from '../native.js';
+import type { SharedSockets } from './broker/sharedsockets.js';
 import { errnoError, errnoName } from './errno.js';
 import { openErrorSocket } from './errorsocket.js';
 import type { Frames } from './frames.js';
 import { type HostInterface, refreshInterface } from './interfaces.js';
-import type { ErrorSocket, HostNames, IcmpError, Link, LinkCounters, LinkFeatures, Resolved } from './link.js';
+import type {
+  ErrorSocket,
+  HostNames,
+  IcmpError,
+  Link,
+  LinkCounters,
+  LinkFeatures,
+  Resolved,
+  SharedPort,
+} from './link.js';
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
 import { watchNextHops } from './neighbour.js';
@@ -22,6 +32,7 @@ export abstract class HostLink implements Link {
   readonly names: HostNames;
   readonly #poller: NativePoller;
   readonly #sockets: { close(): void };
+  readonly #shared: SharedSockets | undefined;
   #onReadable: (() => void) | undefined;
   #isClosed = false;
   /** Opened with the first frame that is kept. */
@@ -39,17 +50,28 @@ export abstract class HostLink implements Link {
    * @param sockets closed with the link, or if the constructor throws
    * @param fds file descriptors that are readable when there may be something to receive
    * @param only whether the link uses only the addresses in `iface`, not those that the interface gets later
+   * @param shared of a link whose addresses other programs share; closed after `sockets`
    * @throws VerbsError EIO
    */
-  protected constructor(iface: HostInterface, sockets: { close(): void }, fds: number[], only: boolean) {
+  protected constructor(
+    iface: HostInterface,
+    sockets: { close(): void },
+    fds: number[],
+    only: boolean,
+    shared?: SharedSockets,
+  ) {
     this.#interface = iface;
     this.names = interfaceNames(iface.index);
     this.#onlyAddresses = only ? iface.addresses : undefined;
     this.#sockets = sockets;
+    this.#shared = shared;
+    shared?.onLost(() => this.close());
     this.#poller = new (native().Poller)(() => this.#onReady());
     const result = this.#poller.open(fds);
     if (result === 0) return;
-    this.close();
+    // not `close`, which a derived class may override: its fields do not exist yet
+    this.#poller.close();
+    sockets.close();
     throw new VerbsError('EIO', `the event loop cannot watch the link's sockets (${errnoName(result)})`);
   }
 
@@ -58,6 +80,10 @@ export abstract class HostLink implements Link {
   abstract send(now: number): number;
   abstract receive(now: number): number;
   abstract counters(): LinkCounters;
+
+  get sharedPort(): SharedPort | undefined {
+    return this.#shared?.port;
+  }
 
   /** The interface as it was when the link was opened, or at the last change that `watchInterface` has reported. */
   get interface(): HostInterface {
@@ -87,7 +113,7 @@ export abstract class HostLink implements Link {
   }
 
   keepLastFrame(frame: Uint8Array, source: string): (() => void) | undefined {
-    const fd = this.#isClosed ? -1 : this.lastFrameSocket(source);
+    const fd = this.#isClosed ? -1 : this.lastFrameSocket(source, frame);
     const id = fd < 0 ? -1 : native().lastFrameKeep(fd, frame, this.#interface.index);
     return id < 0 ? undefined : () => native().lastFrameDrop(id);
   }
@@ -121,11 +147,12 @@ export abstract class HostLink implements Link {
     this.#onReadable = undefined;
     this.#poller.close();
     this.#sockets.close();
+    this.#shared?.close();
     if (this.#lastFrameSocket !== undefined) native().closeFd(this.#lastFrameSocket);
   }
 
-  /** Returns the socket that sends last frames from an address, or a negative number. */
-  protected lastFrameSocket(_source: string): number {
+  /** Returns the socket that sends a last frame from an address, or a negative number. */
+  protected lastFrameSocket(_source: string, _frame: Uint8Array): number {
     this.#lastFrameSocket ??= native().lastFrameSocket();
     return this.#lastFrameSocket;
   }
@@ -144,6 +171,15 @@ export abstract class HostLink implements Link {
   protected watch(fd: number): void {
     const result = this.#poller.add(fd);
     if (result !== 0) throw new VerbsError('EIO', `the event loop cannot watch a socket (${errnoName(result)})`);
+  }
+
+  /** Adds the socket of an address that other programs share, when the broker has lent it. */
+  protected addShared(address: string): void {
+    const isWanted = () => !this.closing.aborted && this.interface.addresses.includes(address);
+    this.#shared
+      ?.add(address, isWanted)
+      .then((fd) => fd !== undefined && this.watch(fd))
+      .catch(() => {});
   }
 
   /** Returns the error for a refused group. @param more messages by name of the errno, for this kind of link */

@@ -239,12 +239,12 @@ export interface Link extends FrameMover {
   /**
    * Returns the UDP source port of packets to one of the programs that share the peer's address: another one for each
    * of them, because GRO joins packets of one source port, and gives them as a whole to one program. A link without
-   * this method leaves the port to the card.
-   * @param source local address that the packets come from
+   * this method leaves the port to the card, and so does one that returns 0.
+   * @param path the local address that the packets come from, and the MAC address that they go to
    * @param program number of the program (`SharedPort.slot`), 0 for one that shares its address with none; `any` for
    * packets that may be for different ones: they must not be GSO bursts
    */
-  sourcePortTo?(source: string, program: number | 'any'): number;
+  sourcePortTo?(path: SourcePath, program: number | 'any'): number;
   /** Leaves a multicast group. Does nothing if the link has not joined. */
   leaveGroup?(group: string): void;
   /**
@@ -274,9 +274,20 @@ export function joinGroup(link: Link, group: string): void {
   link.joinGroup(group);
 }
 
+/** The part of a path that decides the UDP source port of its packets. */
+export interface SourcePath {
+  /** Local address that they come from. */
+  readonly source: string;
+  /** As `Resolved.destMac`. */
+  readonly destMac: Uint8Array;
+}
+
 /** The path to a peer. */
 export interface Resolved {
-  /** Destination MAC address of frames to the peer, 6 bytes. Zero where the link does not need it. */
+  /**
+   * Destination MAC address of frames to the peer, 6 bytes. Zero where the link does not need it, and for addresses of
+   * this host, which the kernel reaches without an interface.
+   */
   readonly destMac: Uint8Array;
   /** 802.1Q tag control information, if the route leaves by a VLAN on the link's interface. */
   readonly vlanTci?: number;

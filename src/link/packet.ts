@@ -2,19 +2,24 @@
  * The `packet` link: a packet socket on one interface (packet(7)). The card writes and reads all headers itself. The
  * link works on every Ethernet interface and needs CAP_NET_RAW. The kernel still handles ARP, neighbour discovery and
  * ICMP.
+ *
+ * A link that shares its addresses with other programs also has UDP sockets (broker/localsockets.ts).
  */
 import { randomInt } from 'node:crypto';
 import { ipBytes, isLinkLocal, multicastMac } from '../base/address.js';
 import { emitWarning } from '../base/warning.js';
 import { invalidType, VerbsError } from '../errors.js';
 import { type NativePacketSocket, native } from '../native.js';
+import { LocalSockets } from './broker/localsockets.js';
+import { hasBroker } from './broker/start.js';
 import { errnoError, errnoName } from './errno.js';
 import type { Frames } from './frames.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';
 import { chooseInterface, type HostInterface } from './interfaces.js';
-import { bindFree, type CardRoom, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
+import { bindFree, type CardRoom, type Link, type LinkCounters, type LinkFeatures, type Resolved } from './link.js';
 import { resolveNeighbour } from './resolve.js';
+import { frameLayout } from './ring.js';
 import { COALESCED_BYTES, DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
 /** Options of `PacketLink.open`. */
@@ -53,6 +58,14 @@ const CACHE_LINE = 64;
 const roundDown = (value: number, unit: number) => Math.floor(value / unit) * unit;
 const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
+/** The parts of a link. */
+interface Plan extends PacketLinkOptions {
+  readonly iface: HostInterface;
+  readonly socket: NativePacketSocket;
+  /** The UDP sockets of a link that shares its addresses. */
+  readonly local?: LocalSockets;
+}
+
 /** A link by a packet socket. */
 export class PacketLink extends SocketLink {
   readonly kind = 'packet';
@@ -65,6 +78,7 @@ export class PacketLink extends SocketLink {
   readonly #neighbourTimeoutMs: number | undefined;
   readonly #bufferBytes: number;
   readonly #steering: Pick<LinkFeatures, 'flowSteering'>;
+  readonly #local: Plan['local'];
   #releaseShare: (() => void) | undefined;
   #ring: { readonly bytes: number; readonly frameBytes: number } | undefined;
 
@@ -74,29 +88,38 @@ export class PacketLink extends SocketLink {
    * without the addon; EADDRINUSE if other links on the interface have all shares of the queue pair numbers
    */
   static open(options: PacketLinkOptions): PacketLink {
-    const iface = chooseInterface(options);
-    if (!iface.isEthernet) throw new VerbsError('ENODEV', `${iface.name} does not carry Ethernet frames`);
-    return new PacketLink(iface, options, (options.addresses?.length ?? 0) > 0);
+    const iface = ethernetInterface(options);
+    return new PacketLink({ ...options, iface, socket: openSocket(iface, options) });
   }
 
-  private constructor(
-    iface: HostInterface,
-    { bufferBytes = DEFAULT_BUFFER_BYTES, flowSteering = false, neighbourTimeoutMs }: PacketLinkOptions,
-    only: boolean,
-  ) {
-    const socket = new (native().PacketSocket)();
-    const result = socket.open(iface.index, iface.mac, bufferBytes);
-    if (result < 0)
-      throw errnoError(result, `no packet socket on ${iface.name}`, {
-        EPERM:
-          `a packet socket on ${iface.name} needs the capability CAP_NET_RAW: run as root, ` +
-          `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or use the udp link, which needs none`,
-        ENODEV: `${iface.name} no longer exists`,
-      });
-    super(iface, socket, [socket.fd()], only);
+  /**
+   * Opens a link that shares its addresses with other programs of this host. `flowSteering` says nothing then: the
+   * kernel gives the link only packets to its own queue pairs.
+   * @throws VerbsError as `open` and `SharedSockets.open`
+   */
+  static async openShared(options: PacketLinkOptions): Promise<PacketLink> {
+    const iface = ethernetInterface(options);
+    const { index: ifindex, addresses } = iface;
+    const { bufferBytes = DEFAULT_BUFFER_BYTES } = options;
+    const local = await LocalSockets.open({ ifindex, addresses, bufferBytes, onlyLocal: true });
+    return local.shared.closedUnless(() => {
+      const socket = openSocket(iface, options);
+      const result = socket.share(local.sockets, iface.isLoopback ? 0 : local.shared.port.slot);
+      if (result === 0) return new PacketLink({ ...options, iface, socket, local });
+      socket.close();
+      throw errnoError(result, `the packets on ${iface.name} cannot be shared`, {});
+    });
+  }
+
+  private constructor(plan: Plan) {
+    const { iface, socket, local } = plan;
+    const { bufferBytes = DEFAULT_BUFFER_BYTES, flowSteering = false, neighbourTimeoutMs, addresses = [] } = plan;
+    const fds = [socket.fd(), ...(local?.sockets.fds() ?? [])];
+    super(iface, socket, fds, addresses.length > 0, local?.shared);
     this.#socket = socket;
-    this.#steering = flowSteering ? this.#steer() : {};
-    for (const address of iface.addresses) this.addAddress(address, ipBytes(address));
+    this.#local = local;
+    this.#steering = flowSteering && local === undefined ? this.#steer() : {};
+    if (local === undefined) for (const address of iface.addresses) this.addAddress(address, ipBytes(address));
     this.#neighbourTimeoutMs = neighbourTimeoutMs;
     this.#bufferBytes = bufferBytes;
   }
@@ -110,7 +133,12 @@ export class PacketLink extends SocketLink {
       ...icrcFeatures(),
       ...this.gsoFeatures,
       ...this.#steering,
+      ...this.#local?.shared.features,
     };
+  }
+
+  get sourcePortTo(): Link['sourcePortTo'] {
+    return this.#local?.sourcePortTo;
   }
 
   /** Takes a share of the queue pair numbers, a random one, so that a peer does not soon see a number again. */
@@ -140,7 +168,8 @@ export class PacketLink extends SocketLink {
   /** Makes the ring, unless the socket's buffer or the card's memory is too small for one. Never rejects. */
   async prepare({ slotBytes, memoryBytes }: CardRoom): Promise<void> {
     const bytes = roundDown(Math.min(this.#bufferBytes / 2, memoryBytes / RING_SHARE), RING_UNIT);
-    if (bytes === 0 || slotBytes < COALESCED_BYTES) return;
+    const isIdle = this.#local !== undefined && this.interface.isLoopback;
+    if (bytes === 0 || slotBytes < COALESCED_BYTES || isIdle) return;
     const frameBytes = roundUp(Math.min(this.interface.mtu, LONGEST_PACKET) + RING_HEADERS, CACHE_LINE);
     if ((await this.#socket.makeRing(bytes, frameBytes)) === 0) this.#ring = { bytes, frameBytes };
   }
@@ -151,6 +180,7 @@ export class PacketLink extends SocketLink {
    */
   override attach(frames: Frames): void {
     super.attach(frames);
+    this.#local?.sockets.attach(frames.memory, frameLayout(frames));
     if (this.#ring === undefined) return;
     const { bytes, frameBytes } = this.#ring;
     if (!frames.allocate) throw invalidType('the packet link needs Frames.allocate for its receive ring');
@@ -176,7 +206,8 @@ export class PacketLink extends SocketLink {
 
   /** Adds the gauge `port_not_held`: the number of addresses whose RoCE port another program or rxe has bound. */
   override counters(): LinkCounters {
-    return { ...super.counters(), port_not_held: this.#unboundPorts.size };
+    const counters = { ...super.counters(), port_not_held: this.#unboundPorts.size };
+    return this.#local?.addTo(counters) ?? counters;
   }
 
   watchPaths(onChange: () => void): void {
@@ -184,7 +215,14 @@ export class PacketLink extends SocketLink {
   }
 
   protected lookUp(destination: string, source: string): Promise<Resolved> {
-    return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
+    const { closing } = this;
+    const hasLocalSockets = this.#local !== undefined;
+    const options = { closing, timeoutMs: this.#neighbourTimeoutMs, hasLocalSockets };
+    return resolveNeighbour(this.interface, destination, source, options);
+  }
+
+  protected override lastFrameSocket(source: string, frame: Uint8Array): number {
+    return this.#local?.socketFor(source, frame) ?? super.lastFrameSocket(source, frame);
   }
 
   joinGroup(group: string): void {
@@ -199,8 +237,13 @@ export class PacketLink extends SocketLink {
   }
 
   protected addAddress(address: string, bytes: Uint8Array): void {
+    if (this.#local) {
+      this.addShared(address);
+      return;
+    }
     const scope = isLinkLocal(bytes) ? this.interface.index : 0;
-    const result = this.#socket.bindPort(bytes, ROCE_PORT, scope);
+    // Several cards may bind the port, but a group of the broker must not get a member that the broker does not know.
+    const result = this.#socket.bindPort(bytes, ROCE_PORT, scope, !hasBroker());
     if (result === 0) return;
     this.#unboundPorts.add(address);
     if (errnoName(result) === 'EADDRINUSE')
@@ -212,6 +255,30 @@ export class PacketLink extends SocketLink {
   }
 
   protected removeAddress(address: string, bytes: Uint8Array): void {
-    if (!this.#unboundPorts.delete(address)) this.#socket.unbindPort(bytes);
+    if (this.#local) this.#local.shared.remove(address);
+    else if (!this.#unboundPorts.delete(address)) this.#socket.unbindPort(bytes);
   }
+}
+
+/** @throws VerbsError ENODEV, EADDRNOTAVAIL */
+function ethernetInterface(options: PacketLinkOptions): HostInterface {
+  const iface = chooseInterface(options);
+  if (!iface.isEthernet) throw new VerbsError('ENODEV', `${iface.name} does not carry Ethernet frames`);
+  return iface;
+}
+
+/** @throws VerbsError EPERM, ENODEV */
+function openSocket(
+  iface: HostInterface,
+  { bufferBytes = DEFAULT_BUFFER_BYTES }: PacketLinkOptions,
+): NativePacketSocket {
+  const socket = new (native().PacketSocket)();
+  const result = socket.open(iface.index, iface.mac, bufferBytes);
+  if (result === 0) return socket;
+  throw errnoError(result, `no packet socket on ${iface.name}`, {
+    EPERM:
+      `a packet socket on ${iface.name} needs the capability CAP_NET_RAW: run as root, ` +
+      `or give it to node (setcap cap_net_raw+ep ${process.execPath}), or use the udp link, which needs none`,
+    ENODEV: `${iface.name} no longer exists`,
+  });
 }

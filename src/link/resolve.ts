@@ -68,9 +68,18 @@ export function resolveRoute(iface: LinkInterface, destination: string, source: 
   return { destMac: new Uint8Array(6), ...pathOf(route, iface) };
 }
 
+/** Options of `resolveNeighbour`. */
+export interface NeighbourOptions {
+  /** Aborts the wait for a neighbour when the link closes. */
+  readonly closing: AbortSignal;
+  /** Time that a neighbour has to reply (ms). Default: 3000. */
+  readonly timeoutMs?: number | undefined;
+  /** Whether the link reaches addresses of this host by a socket of the kernel: their MAC address is zero. */
+  readonly hasLocalSockets?: boolean;
+}
+
 /**
  * Returns the path to a peer, for a link that writes the Ethernet header itself.
- * @param closing aborts the wait for a neighbour when the link closes
  * @throws VerbsError EHOSTUNREACH: no route, a route through another interface, or a neighbour that does not reply;
  * else the reason of `closing`
  */
@@ -78,14 +87,14 @@ export async function resolveNeighbour(
   iface: LinkInterface,
   destination: string,
   source: string,
-  closing: AbortSignal,
-  timeoutMs = NEIGHBOUR_TIMEOUT_MS,
+  { closing, timeoutMs = NEIGHBOUR_TIMEOUT_MS, hasLocalSockets = false }: NeighbourOptions,
 ): Promise<Resolved> {
   const to = ipBytes(destination);
   const from = ipBytes(source);
-  if (iface.addresses.includes(ipText(to))) return { destMac: iface.mac };
+  const local = (mac: Uint8Array): Resolved => ({ destMac: hasLocalSockets ? new Uint8Array(6) : mac });
+  if (iface.addresses.includes(ipText(to))) return local(iface.mac);
   const { route, vlanTci } = routeVia(iface, to, from);
-  if (route.isLocal) return { destMac: localMac(iface, to) };
+  if (route.isLocal) return local(localMac(iface, to));
   const nextHop = route.gateway ?? to;
   const search = () => discover(iface, nextHop, route.oif, destination, source);
   const destMac = await neighbourMac(nextHop, route.oif, search, timeoutMs, closing);

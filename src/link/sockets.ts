@@ -1,6 +1,7 @@
 /** The common part of the packet and udp links, whose frames the addon moves. */
 import { outOfRange } from '../errors.js';
 import type { NativeFrameSocket } from '../native.js';
+import type { SharedSockets } from './broker/sharedsockets.js';
 import type { Frames } from './frames.js';
 import { HostLink } from './hostlink.js';
 import { icrcNotes } from './icrcoffload.js';
@@ -26,9 +27,15 @@ export abstract class SocketLink extends HostLink {
   /** An i32. The adopting thread sets it to 1 when the kernel has refused a GSO burst there. */
   readonly #gsoRefused = new SharedArrayBuffer(4);
 
-  /** @param only whether the link uses only the addresses in `iface` (see HostLink) */
-  protected constructor(iface: HostInterface, socket: NativeFrameSocket, fds: number[], only: boolean) {
-    super(iface, socket, fds, only);
+  /** See HostLink. */
+  protected constructor(
+    iface: HostInterface,
+    socket: NativeFrameSocket,
+    fds: number[],
+    only: boolean,
+    shared?: SharedSockets,
+  ) {
+    super(iface, socket, fds, only, shared);
     this.#socket = socket;
   }
 

@@ -4,15 +4,14 @@
  * The sockets are the link's own, or the broker has lent them, and other programs have others of the same addresses.
  */
 
-import { ipBytes, isLinkLocal } from '../base/address.js';
+import { ipBytes } from '../base/address.js';
 import { type NativeUdpSockets, native } from '../native.js';
-import { BrokerClient } from './broker/client.js';
-import type { HostAddress } from './broker/protocol.js';
+import { hostAddress, SharedSockets } from './broker/sharedsockets.js';
 import { errnoError } from './errno.js';
 import { ETHERNET_BYTES, ROCE_PORT } from './headers.js';
 import { icrcFeatures } from './icrcoffload.js';
 import { chooseInterface, type HostInterface, withBindableAddresses } from './interfaces.js';
-import type { Link, LinkFeatures, Resolved, SharedPort } from './link.js';
+import type { Link, LinkFeatures, Resolved } from './link.js';
 import { resolveRoute } from './resolve.js';
 import { DEFAULT_BUFFER_BYTES, SocketLink } from './sockets.js';
 
@@ -39,15 +38,10 @@ interface Plan {
 /** A link by UDP sockets. */
 export class UdpLink extends SocketLink {
   readonly kind = 'udp';
-  readonly sharedPort: SharedPort | undefined;
   readonly #sockets: NativeUdpSockets;
   readonly #bufferBytes: number;
   readonly #supportsGso: boolean;
-  readonly #broker: BrokerClient | undefined;
-  /** Sockets that the broker has been asked for, by address. */
-  readonly #requested = new Map<string, Promise<void>>();
-  /** By local address and program of the peer. They stay when the address goes: it may come back to the same peers. */
-  readonly #sourcePorts = new Map<string, number>();
+  readonly #shared: SharedSockets | undefined;
 
   /**
    * Opens a socket of its own for each address.
@@ -58,14 +52,13 @@ export class UdpLink extends SocketLink {
     const plan = planOf(options);
     const sockets = new (native().UdpSockets)();
     for (const address of plan.iface.addresses) {
-      const { bytes, scope } = boundTo(address, plan.iface);
-      const result = sockets.add(bytes, ROCE_PORT, scope, plan.bufferBytes, plan.iface.index);
+      const result = addSocket(sockets, address, plan);
       if (result === 0) continue;
       sockets.close();
       throw errnoError(result, `UDP port ${ROCE_PORT} of ${address} cannot be opened`, {
         EADDRINUSE:
-          `UDP port ${ROCE_PORT} of ${address} is taken by an rxe device of this host or by another program: use ` +
-          'another local address, or run as root, or with the capability CAP_NET_RAW, by which programs share addresses',
+          `UDP port ${ROCE_PORT} of ${address} is taken by an rxe device of this host or by another program: ` +
+          'use another local address, or let both programs share it (openDevice without broker: false, and without WASM_ROCE_BROKER=off)',
         EADDRNOTAVAIL: `${address} is no longer an address of this host`,
         EPERM: `opening UDP port ${ROCE_PORT} of ${address} is forbidden`,
       });
@@ -74,57 +67,29 @@ export class UdpLink extends SocketLink {
   }
 
   /**
-   * Opens a link that shares the port of its addresses with other programs of this host: the broker lends a socket for
-   * each address.
-   * @throws VerbsError as `BrokerClient.join`; EADDRINUSE if rxe or a program without the broker has the port; ENODEV,
-   * EADDRNOTAVAIL
+   * Opens a link that shares the port of its addresses with other programs of this host.
+   * @throws VerbsError as `SharedSockets.open`; ENODEV
    */
   static async openShared(options: UdpLinkOptions): Promise<UdpLink> {
     const plan = planOf(options);
-    const { iface } = plan;
-    const broker = await BrokerClient.join(iface.addresses.map((address) => hostAddress(address, iface)));
+    const { iface, bufferBytes } = plan;
+    const { index: ifindex, addresses } = iface;
     const sockets = new (native().UdpSockets)();
-    try {
-      for (const address of iface.addresses) await adoptSocket(broker, sockets, address, plan);
-      return new UdpLink(plan, sockets, broker);
-    } catch (error) {
-      sockets.close();
-      broker.close();
-      throw error;
-    }
+    const shared = await SharedSockets.open(sockets, { ifindex, addresses, bufferBytes, onlyLocal: false });
+    return shared.closedUnless(() => new UdpLink(plan, sockets, shared));
   }
 
-  private constructor({ iface, bufferBytes, only }: Plan, sockets: NativeUdpSockets, broker?: BrokerClient) {
-    super(iface, sockets, sockets.fds(), only);
+  private constructor({ iface, bufferBytes, only }: Plan, sockets: NativeUdpSockets, shared?: SharedSockets) {
+    super(iface, sockets, sockets.fds(), only, shared);
     this.#sockets = sockets;
     this.#bufferBytes = bufferBytes;
     this.#supportsGso = sockets.supportsGso();
-    this.#broker = broker;
-    this.sharedPort = broker && {
-      slot: broker.slot,
-      onLost: () => {},
-      handleMads: () => broker.handleMads(),
-      listen: async (id, address) => {
-        await this.#requested.get(address);
-        return broker.listen({ id, ...hostAddress(address, this.interface) });
-      },
-    };
-    if (broker) broker.onLost = ({ message }) => this.#lose(message);
-  }
-
-  #lose(reason: string): void {
-    this.close();
-    this.sharedPort?.onLost(reason);
+    this.#shared = shared;
   }
 
   get sourcePortTo(): Link['sourcePortTo'] {
-    return this.#broker && ((source, program) => this.#sourcePortTo(source, program));
-  }
-
-  override close(): void {
-    super.close();
-    // after the sockets: the broker lends them to others
-    this.#broker?.close();
+    const shared = this.#shared;
+    return shared && (({ source }, program) => shared.sourcePortTo(source, program));
   }
 
   get features(): LinkFeatures {
@@ -135,21 +100,8 @@ export class UdpLink extends SocketLink {
       ipIdentification: 'zero',
       ...icrcFeatures(),
       ...(this.#supportsGso && this.gsoFeatures),
-      ...(this.sharedPort && { flowSteering: { mask: 0xff0000, value: this.sharedPort.slot << 16 } }),
+      ...this.#shared?.features,
     };
-  }
-
-  #sourcePortTo(source: string, program: number | 'any'): number {
-    if (program === 0) return ROCE_PORT;
-    const key = `${source} ${program}`;
-    const known = this.#sourcePorts.get(key);
-    if (known !== undefined) return known;
-    const { bytes, scope } = boundTo(source, this.interface);
-    const port = this.#sockets.addSender(bytes, 0, scope, this.#bufferBytes, program !== 'any');
-    // without a socket GRO may join packets for two programs, which costs retransmissions
-    if (port < 0) return ROCE_PORT;
-    this.#sourcePorts.set(key, port);
-    return port;
   }
 
   protected async lookUp(destination: string, source: string): Promise<Resolved> {
@@ -181,29 +133,18 @@ export class UdpLink extends SocketLink {
   }
 
   /** If another program has the address's port, frames from that address are counted as `tx_invalid`. */
-  protected addAddress(address: string, bytes: Uint8Array): void {
-    const plan = { iface: this.interface, bufferBytes: this.#bufferBytes };
-    const watch = (): void => this.watch(this.#sockets.fds().at(-1) as number);
-    if (this.#broker !== undefined) {
-      const isWanted = () => !this.closing.aborted && this.interface.addresses.includes(address);
-      const requested = adoptSocket(this.#broker, this.#sockets, address, plan, isWanted).then(
-        (isAdopted) => {
-          if (isAdopted) watch();
-        },
-        () => {},
-      );
-      this.#requested.set(address, requested);
+  protected addAddress(address: string): void {
+    if (this.#shared) {
+      this.addShared(address);
       return;
     }
-    const { scope } = boundTo(address, plan.iface);
-    const result = this.#sockets.add(bytes, ROCE_PORT, scope, this.#bufferBytes, plan.iface.index);
-    if (result === 0) watch();
+    const plan = { iface: this.interface, bufferBytes: this.#bufferBytes };
+    if (addSocket(this.#sockets, address, plan) === 0) this.watch(this.#sockets.fds().at(-1) as number);
   }
 
   protected removeAddress(address: string, bytes: Uint8Array): void {
-    this.#sockets.remove(bytes);
-    this.#requested.delete(address);
-    this.#broker?.release(hostAddress(address, this.interface));
+    if (this.#shared) this.#shared.remove(address);
+    else this.#sockets.remove(bytes);
   }
 }
 
@@ -214,34 +155,12 @@ function planOf(options: UdpLinkOptions): Plan {
   return { iface: only ? iface : withBindableAddresses(iface), bufferBytes, only };
 }
 
-/** Returns what a socket for an address is bound to. */
-function boundTo(address: string, iface: HostInterface): { readonly bytes: Uint8Array; readonly scope: number } {
-  const bytes = ipBytes(address);
-  return { bytes, scope: isLinkLocal(bytes) ? iface.index : 0 };
-}
-
-function hostAddress(address: string, iface: HostInterface): HostAddress {
-  return { address, scope: boundTo(address, iface).scope, ifindex: iface.index };
-}
-
-/**
- * Gives a link the broker's socket for an address.
- * @param isWanted says whether the link still has the address when the broker has replied
- * @returns whether the link has the socket
- */
-async function adoptSocket(
-  broker: BrokerClient,
+/** Opens a socket of the link's own. @returns 0 or -errno */
+function addSocket(
   sockets: NativeUdpSockets,
   address: string,
   { iface, bufferBytes }: Pick<Plan, 'iface' | 'bufferBytes'>,
-  isWanted: () => boolean = () => true,
-): Promise<boolean> {
-  const at = hostAddress(address, iface);
-  const fd = await broker.socketOf(at);
-  const { bytes, scope } = boundTo(address, iface);
-  const result = isWanted() ? sockets.adopt(fd, bytes, ROCE_PORT, scope, bufferBytes) : undefined;
-  native().closeFd(fd);
-  if (result === undefined) broker.release(at);
-  else if (result < 0) throw errnoError(result, `the socket of ${address} cannot be used`, {});
-  return result === 0;
+): number {
+  const { scope } = hostAddress(address, iface.index);
+  return sockets.add(ipBytes(address), ROCE_PORT, scope, bufferBytes, iface.index);
 }

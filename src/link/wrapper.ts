@@ -89,7 +89,7 @@ export abstract class LinkWrapper implements Link {
   }
 
   get sourcePortTo(): Link['sourcePortTo'] {
-    return this.inner.sourcePortTo && ((source, program) => this.inner.sourcePortTo?.(source, program) ?? 0);
+    return this.inner.sourcePortTo && ((path, program) => this.inner.sourcePortTo?.(path, program) ?? 0);
   }
 
   watchInterface(onChange: () => void): void {

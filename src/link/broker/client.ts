@@ -3,6 +3,7 @@ import { Deferred } from '../../base/deferred.js';
 import { sleep } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
+import { closeFds } from '../fds.js';
 import { BrokerConnection, type Message } from './connection.js';
 import { addressKey, errorIn, type HostAddress, PROTOCOL_VERSION, type Service, serviceMessage } from './protocol.js';
 import { connectBroker } from './start.js';
@@ -24,23 +25,23 @@ export class BrokerClient {
   onLost: (reason: VerbsError) => void = () => {};
   readonly #secret: string;
   readonly #lease: number;
-  #vault: number | undefined;
+  #vault: number;
   #connection: BrokerConnection | undefined;
   #isClosed = false;
   #lastId = 0;
   readonly #pending = new Map<number, { readonly reply: Deferred<Reply>; readonly request: Message }>();
-  readonly #addresses = new Map<string, HostAddress>();
   readonly #services = new Map<string, Service>();
   #isAgent = false;
 
   /**
    * Joins the broker of this network namespace.
+   * @param onlyLocal whether the device takes its packets from the interfaces itself, except for requests of the CM
    * @throws VerbsError EOPNOTSUPP if there is no broker and none can be started, or it has another version; EPERM if it
    * does not admit this user; ENOSPC if it serves as many devices as it can
    */
-  static async join(addresses: readonly HostAddress[]): Promise<BrokerClient> {
+  static async join(addresses: readonly HostAddress[], onlyLocal: boolean): Promise<BrokerClient> {
     for (;;) {
-      const reply = await converse(await connectBroker(), { type: 'join', addresses });
+      const reply = await converse(await connectBroker(), { type: 'join', addresses, onlyLocal });
       // a broker that ends as it is found says nothing
       if (reply === undefined) continue;
       return new BrokerClient(reply);
@@ -52,23 +53,21 @@ export class BrokerClient {
     this.slot = message.slot as number;
     this.#secret = message.secret as string;
     this.#lease = lease as number;
-    this.#vault = vault;
+    this.#vault = vault as number;
     this.#use(connection);
   }
 
   /** Returns a socket that is bound to UDP port 4791 of an address. The caller owns it. @throws VerbsError */
   async socketOf(at: HostAddress): Promise<number> {
     const { fds } = await this.#request({ type: 'socket', ...at });
-    this.#addresses.set(addressKey(at), at);
     const [socket, ...others] = fds;
-    for (const fd of others) native().closeFd(fd);
+    closeFds(others);
     if (socket === undefined) throw new VerbsError('EIO', 'the broker has lent no socket');
     return socket;
   }
 
   /** Gives the socket of an address back. The device must have closed it. */
   release(at: HostAddress): void {
-    this.#addresses.delete(addressKey(at));
     this.#request({ type: 'release', ...at }).catch(() => {});
   }
 
@@ -98,8 +97,7 @@ export class BrokerClient {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#connection?.close();
-    native().closeFd(this.#lease);
-    if (this.#vault !== undefined) native().closeFd(this.#vault);
+    closeFds([this.#lease, this.#vault]);
     this.#fail(new VerbsError('ECANCELED', 'the device was closed'));
   }
 
@@ -136,7 +134,7 @@ export class BrokerClient {
       pending.reply.resolve({ message, fds });
       return;
     }
-    for (const fd of fds) native().closeFd(fd);
+    closeFds(fds);
     pending?.reply.reject(error);
   }
 
@@ -144,17 +142,21 @@ export class BrokerClient {
     this.#connection = undefined;
     while (!this.#isClosed) {
       try {
-        const greeting = await converse(await connectBroker(), this.#rejoin(), this.#vault);
+        const greeting = await converse(await connectBroker(), this.#rejoin(), [this.#vault]);
         if (greeting === undefined) continue;
-        const [vault] = greeting.fds;
-        if (vault !== undefined && this.#vault !== undefined) native().closeFd(this.#vault);
-        this.#vault = vault ?? this.#vault;
-        if (!this.#isClosed) return this.#use(greeting.connection);
-        greeting.connection.close();
-        if (this.#vault !== undefined) native().closeFd(this.#vault);
-        return;
+        const { connection, fds } = greeting;
+        if (this.#isClosed) {
+          connection.close();
+          closeFds(fds);
+          return;
+        }
+        native().closeFd(this.#vault);
+        this.#vault = fds[0] as number;
+        return this.#use(connection);
       } catch (error) {
         if (error instanceof VerbsError && error.code === 'ENOENT') return this.#lose(error);
+        // The device keeps its sockets, and its slot if the broker gives way to one that admits it.
+        if (error instanceof VerbsError) this.#fail(error);
         await sleep(RETRY_MS, undefined, { ref: this.#pending.size > 0 });
       }
     }
@@ -166,7 +168,6 @@ export class BrokerClient {
       slot: this.slot,
       secret: this.#secret,
       isAgent: this.#isAgent,
-      addresses: [...this.#addresses.values()],
       services: [...this.#services.values()].map(serviceMessage),
     };
   }
@@ -187,10 +188,10 @@ interface Greeting extends Reply {
 }
 
 /** @returns undefined if the broker ends the connection without a reply @throws VerbsError if it refuses */
-async function converse(fd: number, message: Message, vault?: number): Promise<Greeting | undefined> {
+async function converse(fd: number, message: Message, fds: readonly number[] = []): Promise<Greeting | undefined> {
   const reply = new Deferred<Reply | undefined>();
   const connection = new BrokerConnection(fd, {
-    onMessage: (answer, fds) => reply.resolve({ message: answer, fds }),
+    onMessage: (answer, received) => reply.resolve({ message: answer, fds: received }),
     onEnd: () => reply.resolve(undefined),
   });
   const own = process.getuid?.() ?? 0;
@@ -200,7 +201,7 @@ async function converse(fd: number, message: Message, vault?: number): Promise<G
     throw new VerbsError('EPERM', `the broker (pid ${pid}) belongs to user ${uid}, whom root does not trust`);
   }
   connection.keepsAlive = true;
-  const isSent = connection.send({ id: 0, version: PROTOCOL_VERSION, ...message }, vault === undefined ? [] : [vault]);
+  const isSent = connection.send({ id: 0, version: PROTOCOL_VERSION, ...message }, fds);
   const answer = isSent ? await reply.promise : undefined;
   connection.keepsAlive = false;
   if (answer === undefined) {

@@ -1,6 +1,7 @@
 /** A connection between the broker and a program: JSON messages with file descriptors. */
 import { constants } from 'node:os';
 import { type NativePoller, native, type UnixMessage } from '../../native.js';
+import { closeFds } from '../fds.js';
 
 /** A process at the other end, as the kernel knows it (SO_PEERCRED). */
 export interface PeerProcess {
@@ -78,12 +79,12 @@ export class BrokerConnection {
       const received = native().unix.receive(this.#fd, false);
       if (received === -constants.errno.EAGAIN) break;
       const { bytes, fds } = typeof received === 'object' ? received : NO_MESSAGE;
-      const message = parse(bytes);
+      const message = parseMessage(bytes);
       if (message !== undefined) {
         this.events.onMessage(message, fds);
         continue;
       }
-      for (const fd of fds) native().closeFd(fd);
+      closeFds(fds);
       this.#end();
     }
     if (!this.#isClosed) this.#wait();
@@ -95,7 +96,8 @@ export class BrokerConnection {
   }
 }
 
-function parse(bytes: Uint8Array): Message | undefined {
+/** Returns the message of these bytes; undefined if they are none. */
+export function parseMessage(bytes: Uint8Array): Message | undefined {
   try {
     const value: unknown = JSON.parse(Buffer.from(bytes).toString());
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Message) : undefined;

@@ -2,13 +2,14 @@
  * The messages between the broker and its programs. A program has one connection for each device; each request has an
  * `id`, and the reply has the same one.
  *
- * - `join` with `addresses`: a slot. Reply: `slot` and `secret`, with two file descriptors: the lease, and the vault
- *   (src/broker/vault.ts). The slot is the device's until every duplicate of the lease is closed.
- * - `rejoin` with `slot`, `secret`, `addresses`, `services` and `isAgent`, and the vault: the same slot, from the next
- *   broker. Reply as to `join`, without the lease.
+ * - `join` with `addresses`, and `onlyLocal` if the device takes its packets from the interfaces itself: a slot. Reply:
+ *   `slot` and `secret`, with two file descriptors: the lease, and the vault (src/broker/vault.ts). The slot is the
+ *   device's until every duplicate of the lease is closed.
+ * - `rejoin` with `slot`, `secret`, `services` and `isAgent`, and the vault: the same slot, from the next broker. Reply
+ *   as to `join`, without the lease.
  * - `socket` with an address: the socket that is lent to the device. Reply: one file descriptor.
  * - `release` with an address: the socket is no longer used.
- * - `listen`, `unlisten` with an address and a service id: who receives the requests of the CM to it.
+ * - `listen`, `unlisten` with an address and a service id: requests of the CM to it reach the device, or no longer.
  * - `agent`: the device handles messages to queue pair 1, also those that are for nobody, which it refuses.
  */
 import { ipBytes } from '../../base/address.js';
@@ -25,26 +26,23 @@ export interface HostAddress {
   readonly address: string;
   /** Index of the interface of a link-local address, else 0. */
   readonly scope: number;
-  /** Index of the interface by which datagrams to multicast groups leave. */
-  readonly ifindex: number;
 }
 
 /** A listener of the CM on an address. */
-export interface Service extends Omit<HostAddress, 'ifindex'> {
+export interface Service extends HostAddress {
   readonly id: bigint;
 }
 
-/** Returns what an address is found by. */
-export const addressKey = ({ address, scope }: Omit<HostAddress, 'ifindex'>): string =>
-  scope === 0 ? address : `${address}%${scope}`;
+/** Returns the key of an address: its text, with its zone. */
+export const addressKey = ({ address, scope }: HostAddress): string => (scope === 0 ? address : `${address}%${scope}`);
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
 /** Returns the address in a message. @throws TypeError if there is none */
-export function addressIn({ address, scope, ifindex }: Message): HostAddress {
-  if (typeof address !== 'string' || !isCount(scope) || !isCount(ifindex)) throw new TypeError('no address');
+export function addressIn({ address, scope }: Message): HostAddress {
+  if (typeof address !== 'string' || !isCount(scope)) throw new TypeError('no address');
   ipBytes(address);
-  return { address, scope, ifindex };
+  return { address, scope };
 }
 
 /** Returns the addresses in a message. @throws TypeError if there are none */
@@ -64,10 +62,10 @@ export const serviceMessage = ({ id, address, scope }: Service): Message => ({
 export function serviceIn(message: Message): Service {
   const { service } = message;
   if (typeof service !== 'string' || !/^[0-9a-f]{1,16}$/.test(service)) throw new TypeError('no service id');
-  return { ...addressIn({ ifindex: 0, ...message }), id: BigInt(`0x${service}`) };
+  return { ...addressIn(message), id: BigInt(`0x${service}`) };
 }
 
-/** Returns the part of a reply that says why a request is refused. What is no VerbsError is a wrong request. */
+/** Returns the part of a reply that gives the reason of a refusal. An error of another class means a wrong request. */
 export function errorMessage(error: unknown): Message {
   if (error instanceof VerbsError) return { error: error.code, message: textOf(error) };
   return { error: 'EINVAL', message: (error as Error).message };

@@ -48,6 +48,13 @@ export async function connectBroker(): Promise<number> {
   }
 }
 
+/** Whether the network namespace has a broker. */
+export function hasBroker(): boolean {
+  const fd = native().unix.connect(BROKER_NAME);
+  if (fd >= 0) native().closeFd(fd);
+  return fd >= 0;
+}
+
 /** A broker that was started. */
 interface Started {
   /** The reason for its end; undefined as long as it runs. */

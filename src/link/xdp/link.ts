@@ -11,12 +11,14 @@
 
 import { ipBytes } from '../../base/address.js';
 import { VerbsError } from '../../errors.js';
+import { LocalSockets } from '../broker/localsockets.js';
 import type { Frames } from '../frames.js';
 import { HostLink } from '../hostlink.js';
 import { icrcFeatures } from '../icrcoffload.js';
 import { chooseInterface, type HostInterface } from '../interfaces.js';
-import type { LinkCounters, LinkFeatures, Resolved } from '../link.js';
+import type { Link, LinkCounters, LinkFeatures, Resolved } from '../link.js';
 import { resolveNeighbour } from '../resolve.js';
+import { DEFAULT_BUFFER_BYTES } from '../sockets.js';
 import type { LinkTransfer } from '../transfer.js';
 import { libbpf } from './libbpf.js';
 import { type XdpOptions, XdpPort } from './port.js';
@@ -38,29 +40,47 @@ export class XdpLink extends HostLink {
   readonly kind = 'xdp';
   readonly #port: XdpPort;
   readonly #neighbourTimeoutMs: number | undefined;
+  readonly #local: LocalSockets | undefined;
 
   /**
    * Chooses the interface and loads libbpf. The sockets need the card's memory, so `attach` opens them.
    * @throws VerbsError EOPNOTSUPP without the addon or libbpf; ENODEV and EADDRNOTAVAIL with the existing interfaces
    */
   static open(options: XdpLinkOptions): XdpLink {
-    const iface = chooseInterface(options);
-    if (!iface.isEthernet || iface.isLoopback)
-      throw new VerbsError('ENODEV', `${iface.name} is not an Ethernet interface, which the xdp link needs`);
-    libbpf();
-    return new XdpLink(iface, options, (options.addresses?.length ?? 0) > 0);
+    return new XdpLink(xdpInterface(options), options);
   }
 
-  private constructor(iface: HostInterface, options: XdpLinkOptions, only: boolean) {
-    const port = new XdpPort(options, iface.mtu);
-    super(iface, port, [], only);
+  /**
+   * Opens a link that shares its addresses with other programs of this host.
+   * @throws VerbsError as `open` and `SharedSockets.open`
+   */
+  static async openShared(options: XdpLinkOptions): Promise<XdpLink> {
+    const iface = xdpInterface(options);
+    const { index: ifindex, addresses } = iface;
+    // the kernel has only what the XDP program leaves to it
+    const sharing = { ifindex, addresses, bufferBytes: DEFAULT_BUFFER_BYTES, onlyLocal: false };
+    const local = await LocalSockets.open(sharing);
+    return local.shared.closedUnless(() => new XdpLink(iface, options, local));
+  }
+
+  private constructor(iface: HostInterface, options: XdpLinkOptions, local?: LocalSockets) {
+    const port = new XdpPort(options, iface.mtu, local && { slot: local.shared.port.slot, sockets: local.sockets });
+    super(iface, port, local?.sockets.fds() ?? [], (options.addresses?.length ?? 0) > 0, local?.shared);
     this.#port = port;
+    this.#local = local;
     this.#neighbourTimeoutMs = options.neighbourTimeoutMs;
   }
 
   get features(): LinkFeatures {
     const { maxFrame } = this.#port;
-    return { maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written', ...icrcFeatures() };
+    return {
+      ...{ maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written', ...icrcFeatures() },
+      ...this.#local?.shared.features,
+    };
+  }
+
+  get sourcePortTo(): Link['sourcePortTo'] {
+    return this.#local?.sourcePortTo;
   }
 
   /** The kernel's way to move the frames. Complete after `attach`. */
@@ -96,7 +116,8 @@ export class XdpLink extends HostLink {
   }
 
   counters(): LinkCounters {
-    return this.#port.counters();
+    const counters = this.#port.counters();
+    return this.#local?.addTo(counters) ?? counters;
   }
 
   watchPaths(onChange: () => void): void {
@@ -104,7 +125,13 @@ export class XdpLink extends HostLink {
   }
 
   protected lookUp(destination: string, source: string): Promise<Resolved> {
-    return resolveNeighbour(this.interface, destination, source, this.closing, this.#neighbourTimeoutMs);
+    const { closing } = this;
+    const options = { closing, timeoutMs: this.#neighbourTimeoutMs, hasLocalSockets: this.#local !== undefined };
+    return resolveNeighbour(this.interface, destination, source, options);
+  }
+
+  protected override lastFrameSocket(source: string, frame: Uint8Array): number {
+    return this.#local?.socketFor(source, frame) ?? super.lastFrameSocket(source, frame);
   }
 
   joinGroup(group: string): void {
@@ -120,11 +147,22 @@ export class XdpLink extends HostLink {
     this.#port.setMtu(this.interface.mtu);
   }
 
-  protected addAddress(_address: string, bytes: Uint8Array): void {
+  protected addAddress(address: string, bytes: Uint8Array): void {
     this.#port.addAddress(bytes, this.interface.mac);
+    this.addShared(address);
   }
 
-  protected removeAddress(_address: string, bytes: Uint8Array): void {
+  protected removeAddress(address: string, bytes: Uint8Array): void {
     this.#port.removeAddress(bytes);
+    this.#local?.shared.remove(address);
   }
+}
+
+/** @throws VerbsError EOPNOTSUPP, ENODEV, EADDRNOTAVAIL */
+function xdpInterface(options: XdpLinkOptions): HostInterface {
+  const iface = chooseInterface(options);
+  if (!iface.isEthernet || iface.isLoopback)
+    throw new VerbsError('ENODEV', `${iface.name} is not an Ethernet interface, which the xdp link needs`);
+  libbpf();
+  return iface;
 }

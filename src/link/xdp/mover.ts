@@ -2,6 +2,7 @@
 import { native } from '../../native.js';
 import type { FrameMover, Frames } from '../frames.js';
 import { frameLayout, RingView } from '../ring.js';
+import { type LocalPlan, XdpLocal } from './local.js';
 import { CHUNK_BYTES, XdpReceiver } from './receiver.js';
 import { ConsumerRing, ProducerRing, type RingPlan } from './rings.js';
 import { XdpShared } from './shared.js';
@@ -26,6 +27,8 @@ export interface XdpPlan {
   readonly busyPolls: boolean;
   /** Memory of the `XdpShared`. */
   readonly shared: SharedArrayBuffer;
+  /** Of a link that shares its addresses with other programs. */
+  readonly local?: LocalPlan;
 }
 
 /** The socket of a queue and its rings. Only the queue that sends has a transmit ring. */
@@ -57,6 +60,7 @@ export class XdpMover implements FrameMover {
   readonly #transmitter: XdpTransmitter;
   readonly #queues: readonly { readonly fd: number; readonly rx: ConsumerRing; readonly fill: ProducerRing }[];
   readonly #busyPolls: boolean;
+  readonly #local: XdpLocal | undefined;
   readonly #wakeRx = native().xskWakeRx;
 
   constructor(memory: Uint8Array, plan: XdpPlan) {
@@ -77,7 +81,8 @@ export class XdpMover implements FrameMover {
       completion: new ConsumerRing(memory, first.completion),
       wake: () => native().xskWakeTx(first.fd),
     };
-    this.#transmitter = new XdpTransmitter(memory, plan, sending, this.#receiver, shared, icrc);
+    this.#local = plan.local && new XdpLocal(memory, plan.local);
+    this.#transmitter = new XdpTransmitter(memory, plan, sending, this.#receiver, shared, icrc, this.#local);
   }
 
   send(now: number): number {
@@ -86,7 +91,8 @@ export class XdpMover implements FrameMover {
 
   receive(now: number): number {
     this.#transmitter.wake(now);
-    const moved = this.#receiver.receive();
+    let moved = this.#receiver.receive();
+    if (this.#local) moved += this.#local.receive(now, this.#deliver);
     for (const { fd, fill, rx } of this.#queues)
       if (fill.needsWakeup || (this.#busyPolls && rx.filled === 0)) this.#wakeRx(fd);
     return moved;
@@ -95,4 +101,7 @@ export class XdpMover implements FrameMover {
   nextDeadline(): number {
     return this.#transmitter.retryAt;
   }
+
+  readonly #deliver = (from: number, length: number, options: number): void =>
+    this.#receiver.deliverCopy(from, length, options);
 }

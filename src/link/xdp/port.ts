@@ -11,6 +11,7 @@ import { ETHERNET_BYTES, VLAN_TAG_BYTES } from '../headers.js';
 import { icrcNotes } from '../icrcoffload.js';
 import type { HostInterface } from '../interfaces.js';
 import type { LinkCounters } from '../link.js';
+import { type PlannedSockets, planLocal } from './local.js';
 import { fillRings, XdpMover, type XdpPlan } from './mover.js';
 import { type XdpMode, XdpProgram } from './program.js';
 import { CHUNK_FRAME_BYTES } from './receiver.js';
@@ -36,6 +37,14 @@ export interface XdpOptions {
   readonly busyPoll?: number;
 }
 
+/** The sockets by which other programs share the addresses of a port. */
+export interface SharedAddresses {
+  /** Slot of the card. */
+  readonly slot: number;
+  /** The sockets of its addresses. */
+  readonly sockets: PlannedSockets;
+}
+
 /** Number of queues that fit into the XDP program's map. */
 export const MAX_QUEUES = 256;
 
@@ -48,14 +57,17 @@ export class XdpPort {
   #program: XdpProgram | undefined;
   #queues: readonly XdpQueue[] = [];
   readonly #options: XdpOptions;
+  readonly #shares: SharedAddresses | undefined;
   /** Whether a frame may have several buffers. The first MTU decides it, because a socket is bound with it. */
   readonly #multiBuffer: boolean;
   readonly #shared = new XdpShared();
   /** File descriptors of the group memberships. */
   readonly #groups = new Map<string, number>();
 
-  constructor(options: XdpOptions, mtu: number) {
+  /** @param shares undefined: the card shares its addresses with no other program */
+  constructor(options: XdpOptions, mtu: number, shares?: SharedAddresses) {
     this.#options = options;
+    this.#shares = shares;
     this.#multiBuffer = mtu + ETHERNET_BYTES + VLAN_TAG_BYTES > CHUNK_FRAME_BYTES;
     this.setMtu(mtu);
   }
@@ -113,7 +125,8 @@ export class XdpPort {
       const umem = allocateUmem(frames);
       this.#openQueues(iface, frames, umem);
       this.#frames = frames;
-      this.#plan = this.#makePlan(iface, frames, umem);
+      const local = this.#shares && planLocal(this.#shares.sockets, frames);
+      this.#plan = { ...this.#makePlan(iface, frames, umem), ...(local && { local }) };
       fillRings(frames.memory, this.#plan);
       for (const { queue, fd } of this.#queues) this.#program.setSocket(queue, fd);
       for (const address of addresses) this.addAddress(address, iface.mac);
@@ -125,7 +138,8 @@ export class XdpPort {
 
   /** Makes the program redirect packets to an address and its MAC address. @throws VerbsError EIO */
   addAddress(address: Uint8Array, mac: Uint8Array): void {
-    for (const { queue } of this.#queues) this.#program?.addAddress(queue, address, mac);
+    const slot = this.#shares?.slot ?? 0;
+    for (const { queue } of this.#queues) this.#program?.addAddress(queue, address, mac, slot);
   }
 
   /** Leaves packets to an address to the kernel. */

@@ -114,11 +114,13 @@ export class XdpProgram {
    * Redirects packets to an address.
    * @param address 4 or 16 bytes
    * @param mac destination MAC address of its frames; those to another one stay with the kernel, which drops them
+   * @param slot of the card, if it shares the address with other programs, whose packets stay with the kernel; else 0
    * @throws VerbsError EIO
    */
-  addAddress(queue: number, address: Uint8Array, mac: Uint8Array): void {
+  addAddress(queue: number, address: Uint8Array, mac: Uint8Array, slot: number): void {
     const key = keyOf(queue, address);
-    const result = this.#bpf.updateElement(this.#program.addresses, key, mac);
+    const rule = Uint8Array.of(...mac, slot, 0);
+    const result = this.#bpf.updateElement(this.#program.addresses, key, rule);
     this.#check(result, 'the XDP program has no room for another address');
     this.#keys.set(key.join(), key);
   }

@@ -92,8 +92,9 @@ export class XdpReceiver {
 
   /**
    * Copies a frame from the card's memory into the card's ring, as if it had arrived: for frames to its own address.
+   * @param options receive options of the descriptor
    */
-  deliverCopy(from: number, length: number): void {
+  deliverCopy(from: number, length: number, options = 0): void {
     this.#reclaim();
     const ring = this.#ring;
     if (ring.free === 0 || length > this.#slotBytes) {
@@ -102,7 +103,7 @@ export class XdpReceiver {
     }
     const slot = this.#slots[ring.producer & this.#mask] as number;
     this.#memory.copyWithin(slot, from, from + length);
-    this.#deliver(slot, length, NO_CHUNK);
+    this.#deliver(slot, length, NO_CHUNK, options);
   }
 
   #drain(rx: ConsumerRing, limit: number): number {
@@ -143,11 +144,11 @@ export class XdpReceiver {
     else this.#count(COUNT.rx_truncated, 1);
   }
 
-  #deliver(addr: number, length: number, chunk: number): void {
+  #deliver(addr: number, length: number, chunk: number, options = 0): void {
     const ring = this.#ring;
     const at = ring.producer;
     ring.setAddr(at, addr);
-    ring.describe(at, length, 0);
+    ring.describe(at, length, options);
     this.#chunks[at & this.#mask] = chunk;
     ring.producer = at + 1;
     this.#count(COUNT.rx_frames, 1);

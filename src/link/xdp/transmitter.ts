@@ -7,6 +7,7 @@ import type { NativeRingIcrc } from '../../native.js';
 import { TX_ICRC_SHIFT } from '../frames.js';
 import { ETHERNET_BYTES } from '../headers.js';
 import { RingView, wordsOf } from '../ring.js';
+import type { XdpLocal } from './local.js';
 import type { XdpPlan } from './mover.js';
 import { CHUNK_BYTES, type XdpReceiver } from './receiver.js';
 import { CONTINUES, type ConsumerRing, type ProducerRing } from './rings.js';
@@ -55,6 +56,8 @@ export class XdpTransmitter {
     readonly shared: XdpShared,
     /** Completes the ICRC of frames; undefined: the card does it. */
     readonly icrc?: NativeRingIcrc,
+    /** Sends frames to addresses of this host, whose MAC address is zero. */
+    readonly local?: XdpLocal,
   ) {
     this.#words = wordsOf(memory);
     this.#ring = new RingView(memory, tx);
@@ -83,6 +86,7 @@ export class XdpTransmitter {
       this.wake(now);
       // In copy mode most frames have left when the system call returns.
     } while (taken < filled && this.#reap() > 0);
+    this.local?.flush();
     if (taken < filled) this.#count(COUNT.tx_busy, 1);
     ring.consumer = first + taken;
     return taken;
@@ -130,6 +134,8 @@ export class XdpTransmitter {
       this.#count(COUNT.tx_invalid, 1);
     } else if (length > maxFrame) {
       this.#count(COUNT.tx_too_long, 1);
+    } else if (this.local !== undefined && this.#destination(ring.addr(cursor)) === 0) {
+      return this.local.put(ring.addr(cursor), length);
     } else if (this.#wakeFails) {
       this.#count(COUNT.tx_errors, 1);
     } else {

@@ -24,14 +24,9 @@ export function udpSourcePort(flowLabel: number, localQpn: number, remoteQpn: nu
  * `udpSourcePort`.
  * @param localQpn, remoteQpn 0: not known
  */
-export function sourcePortOf(
-  link: Link,
-  { source, flowLabel }: ResolvedAddress,
-  localQpn: number,
-  remoteQpn: number,
-): number {
-  const ofLink = link.features.sourcePort || link.sourcePortTo?.(source, programOf(remoteQpn));
-  return ofLink || udpSourcePort(flowLabel, localQpn, remoteQpn);
+export function sourcePortOf(link: Link, address: ResolvedAddress, localQpn: number, remoteQpn: number): number {
+  const ofLink = link.features.sourcePort || link.sourcePortTo?.(address, programOf(remoteQpn));
+  return ofLink || udpSourcePort(address.flowLabel, localQpn, remoteQpn);
 }
 
 /** Returns the program of the peer's host that receives packets to a queue pair, as `Link.sourcePortTo` takes it. */

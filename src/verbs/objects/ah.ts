@@ -2,6 +2,7 @@
 
 import type { WaitOptions } from '../../base/waiting.js';
 import { invalidValue, VerbsError } from '../../errors.js';
+import type { Link } from '../../link/link.js';
 import { type AhAttr, maxPathMtu, ResolvedAddress } from '../address/resolvedaddress.js';
 import { sourcePortOf } from '../address/sourceport.js';
 import type { Description } from '../diagnose/describe.js';
@@ -29,11 +30,13 @@ export class AddressHandle extends Resource {
   readonly #handle: number;
   /** Handles for the same destination with another UDP source port, by port. */
   #byPort: Map<number, number> | undefined;
-  /** The handle of the last datagram: most go to the same queue pair. */
-  #last = { qpn: -1, handle: 0 };
+  /** The handle of the last datagram, and its destination: most go to the same queue pair. */
+  #lastHandle = 0;
+  #lastQpn = -1;
   readonly #pathNumber: number;
   #address: ResolvedAddress;
   readonly #pd: Domain;
+  readonly #link: Link;
 
   /** @internal Use `pd.createAh`. */
   constructor(
@@ -43,12 +46,13 @@ export class AddressHandle extends Resource {
   ) {
     super([pd]);
     this.#pd = pd;
+    this.#link = pd.device.link;
     this.#address = address;
     const { paths } = pd.device;
     const { activeMtu } = pd.device.queryPort();
     this.label = address.destination;
     this.maxMessage = Math.min(activeMtu, address.pathMtu === undefined ? activeMtu : maxPathMtu(address.pathMtu));
-    this.#handle = this.#create(sourcePortOf(pd.device.link, address, 0, 0));
+    this.#handle = this.#create(sourcePortOf(this.#link, address, 0, 0));
     this.addToParents();
     this.#pathNumber = paths.add(this);
   }
@@ -60,8 +64,11 @@ export class AddressHandle extends Resource {
 
   /** @internal */
   reroute(address: ResolvedAddress): void {
-    const { card, link } = this.pd.device;
+    const { card } = this.pd.device;
+    const link = this.#link;
     this.#address = address;
+    // the source ports are others if the destination was an address of this host, or is one now
+    this.#lastQpn = -1;
     card.exclusively(() => {
       // Without queue pair numbers, the source port follows from the flow label alone, as in Linux.
       address.write(card, sourcePortOf(link, address, 0, 0));
@@ -83,12 +90,14 @@ export class AddressHandle extends Resource {
 
   /** Returns the card's handle with the source port for a queue pair. */
   #handleTo(remoteQpn: number): number {
-    if (remoteQpn !== this.#last.qpn) this.#last = { qpn: remoteQpn, handle: this.#handleBy(remoteQpn) };
-    return this.#last.handle;
+    if (remoteQpn === this.#lastQpn) return this.#lastHandle;
+    this.#lastHandle = this.#handleBy(remoteQpn);
+    this.#lastQpn = remoteQpn;
+    return this.#lastHandle;
   }
 
   #handleBy(remoteQpn: number): number {
-    const { link } = this.#pd.device;
+    const link = this.#link;
     if (link.sourcePortTo === undefined) return this.#handle;
     const port = sourcePortOf(link, this.#address, 0, remoteQpn);
     if (port === sourcePortOf(link, this.#address, 0, 0)) return this.#handle;
@@ -132,7 +141,7 @@ export class AddressHandle extends Resource {
       destroy(handle);
       this.#byPort?.delete(port);
     }
-    this.#last = { qpn: -1, handle: 0 };
+    this.#lastQpn = -1;
     destroy(this.#handle);
     this.pd.device.paths.remove(this.#pathNumber);
   }
