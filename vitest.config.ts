@@ -48,7 +48,7 @@ export default defineConfig({
           include: IN_WORKER_MODE,
           // they choose the mode of their devices themselves
           exclude: [...configDefaults.exclude, ...HOST],
-          env: { WASM_ROCE_MODE: 'worker' },
+          env: { WASM_ROCE_MODE: 'worker', WASM_ROCE_BROKER: 'off' },
           retry: 1,
           ...oneAfterTheOther,
           ...limits,

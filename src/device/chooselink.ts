@@ -5,10 +5,10 @@ import { ROCE_PORT } from '../link/headers.js';
 import { firstUsable, type HostInterface, interfaceByAddress, interfaceByName } from '../link/interfaces.js';
 import type { Link } from '../link/link.js';
 import { MemoryHub, memoryLink } from '../link/memory/link.js';
-import { PacketLink } from '../link/packet.js';
-import { UdpLink, type UdpLinkOptions } from '../link/udp.js';
+import { PacketLink, type PacketLinkOptions } from '../link/packet.js';
+import { UdpLink } from '../link/udp.js';
 import { libbpfMissing } from '../link/xdp/libbpf.js';
-import { XdpLink, type XdpOptions } from '../link/xdp/link.js';
+import { XdpLink, type XdpLinkOptions, type XdpOptions } from '../link/xdp/link.js';
 import { programMissing } from '../link/xdp/program.js';
 
 /** Kind of a link on a network interface. */
@@ -29,8 +29,8 @@ export interface LinkChoice {
   /** Options of the `xdp` link. */
   readonly xdp?: XdpOptions;
   /**
-   * Whether the `udp` link shares its addresses with other programs, through the broker. Without a broker it does not,
-   * and the notes say why.
+   * Whether the link shares its addresses with other programs, through the broker. Without a broker it does not, and
+   * the notes say why.
    */
   readonly broker?: boolean;
 }
@@ -42,8 +42,10 @@ export interface ChosenLink {
   readonly notes: readonly string[];
 }
 
-/** Codes of `BrokerClient.join` that leave a port of its own. */
+/** Codes of `openShared` that leave sockets of its own. */
 const NO_BROKER: readonly string[] = ['EOPNOTSUPP', 'EPERM', 'ETIMEDOUT'];
+/** The same of links that work without the port, beside rxe for instance. */
+const NO_PORT: readonly string[] = [...NO_BROKER, 'EADDRINUSE'];
 
 let commonHub: MemoryHub | undefined;
 
@@ -83,23 +85,31 @@ export async function openHostLink(choice: LinkChoice): Promise<ChosenLink> {
   } = choice;
   const where = { interface: iface.name, ...(addresses && { addresses }) };
   const kind = choice.kind ?? choosePreferred(iface, notes);
-  if (kind === 'udp') return { link: choice.broker ? await openShared(where, notes) : UdpLink.open(where), notes };
-  const link =
-    kind === 'packet' ? PacketLink.open({ ...where, flowSteering }) : XdpLink.open({ ...where, ...choice.xdp });
-  return { link, notes };
+  const open: Sharable<PacketLinkOptions & XdpLinkOptions> = LINKS[kind];
+  const options = { ...where, ...(kind === 'packet' && { flowSteering }), ...(kind === 'xdp' && choice.xdp) };
+  return { link: choice.broker ? await openShared(open, options, notes) : open.open(options), notes };
 }
 
-/** Opens a udp link whose port other programs share, or one of its own where there is no broker. */
-async function openShared(where: UdpLinkOptions, notes: string[]): Promise<UdpLink> {
+const LINKS = { packet: PacketLink, udp: UdpLink, xdp: XdpLink } as const;
+
+/** The class of a link that can share its addresses. */
+interface Sharable<Options> {
+  open(options: Options): Link;
+  openShared(options: Options): Promise<Link>;
+}
+
+/** Opens a link whose port other programs share, or one of its own where there is no broker. */
+async function openShared<Options>(kind: Sharable<Options>, where: Options, notes: string[]): Promise<Link> {
   try {
-    const link = await UdpLink.openShared(where);
+    const link = await kind.openShared(where);
     notes.push(`UDP port ${ROCE_PORT} is shared with other programs: slot ${link.sharedPort?.slot} of the broker`);
     return link;
   } catch (error) {
-    if (!(error instanceof VerbsError && NO_BROKER.includes(error.code))) throw error;
+    const codes = kind === UdpLink ? NO_BROKER : NO_PORT;
+    if (!(error instanceof VerbsError && codes.includes(error.code))) throw error;
     notes.push(`UDP port ${ROCE_PORT} is not shared with other programs: ${textOf(error)}`);
     try {
-      return UdpLink.open(where);
+      return kind.open(where);
     } catch (taken) {
       if (!(taken instanceof VerbsError) || taken.code !== 'EADDRINUSE') throw taken;
       throw new VerbsError('EADDRINUSE', `${textOf(taken)}; the broker does not help: ${textOf(error)}`);

@@ -76,13 +76,15 @@ export interface OpenOptions {
    * Several devices on one interface, each in its own thread or process, share the work of receiving: the kernel gives
    * this device only packets to its own queue pairs (flow steering), so that those of the others take none of its time.
    * It cannot tell whose packets with a UDP checksum are; devices of this library send super-packets so. Packets for no
-   * queue pair at all are not counted (`drop_qpn`) if the kernel holds them back. Link `packet` only. Default false.
+   * queue pair at all are not counted (`drop_qpn`) if the kernel holds them back. A device that shares its addresses
+   * (`broker`) always has it; else link `packet` only. Default false.
    */
   readonly flowSteering?: boolean;
   /**
-   * Whether the `udp` link shares its addresses with the other programs of this host, through the broker, which is
-   * started if there is none (`wasm-roce broker`). The device's notes say what came of it. Default: the environment
-   * variable WASM_ROCE_BROKER, which is `on` or `off`; `off` without it.
+   * Whether the device shares its addresses with the other programs of this host, and reaches them by these addresses,
+   * through the broker, which is started if there is none (`wasm-roce broker`). The device's notes say what came of it.
+   * Not on the `memory` link. Default: the environment variable WASM_ROCE_BROKER, which is `on` or `off`; `on` without
+   * it.
    */
   readonly broker?: boolean;
   /** Options of the `xdp` link: queues, mode, zero copy, busy polling. */
@@ -147,11 +149,11 @@ export interface OpenOptions {
 
 /** Decisions that are traced by default where the trace is on. */
 const DECISIONS = 1024;
+/** Environment variable with the default of the option `broker`. */
+const BROKER_VARIABLE = 'WASM_ROCE_BROKER';
 /** About the time that it takes to wake a thread (µs). */
 const DEFAULT_SPIN_US = 50;
 /** Room for packet slots (small ones, see receiveSlots) and tables, and some for the application. */
-/** Environment variable with the default of the option `broker`. */
-const BROKER_VARIABLE = 'WASM_ROCE_BROKER';
 const MIN_MEMORY_BYTES = 8 * 2 ** 20;
 /** Checks the size of a card's memory. @throws TypeError, RangeError */
 export const checkMemoryBytes = (name: string, value: unknown): number =>
@@ -333,7 +335,7 @@ async function chooseLink(options: OpenOptions): Promise<ChosenLink> {
 
 /** @throws TypeError */
 function usesBroker(): boolean {
-  const value = process.env[BROKER_VARIABLE] ?? 'off';
+  const value = process.env[BROKER_VARIABLE] ?? 'on';
   if (value !== 'on' && value !== 'off') throw invalidValue(`${BROKER_VARIABLE} is '${value}', must be on or off`);
   return value === 'on';
 }

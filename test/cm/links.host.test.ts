@@ -4,6 +4,7 @@ import { type Connection, type Device, openDevice, type Server } from '../../src
 import { all, describeIf, netPrivilege, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';
 import { pattern } from '../verbs/pair.js';
+import '../link/ownsockets.js';
 
 const PORT = 7471;
 const WAIT = { timeout: 20_000 };

@@ -6,6 +6,7 @@ import type { HostNames } from '../../src/link/link.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';
+import '../link/ownsockets.js';
 
 const HERE = '10.94.0.1';
 const THERE = '10.94.0.2';

@@ -17,6 +17,7 @@ import { KINDS } from './cardtarget.js';
 import type { FuzzTarget, Session } from './fuzzer.js';
 import { mutate } from './mutations.js';
 import { seal } from './target.js';
+import '../link/ownsockets.js';
 
 const WAIT = { timeout: 20_000 };
 const BATCH = 32;

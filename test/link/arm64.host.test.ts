@@ -12,6 +12,7 @@ import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileg
 import { Random } from '../kit/random.js';
 import { ROOT } from '../repo/sources.js';
 import { sh, vethPair } from './netns.js';
+import './ownsockets.js';
 
 const NODE = join(ROOT, 'build/arm64/bin/node');
 /** The C library for arm64, which comes with the cross-compiler. */

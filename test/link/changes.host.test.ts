@@ -6,6 +6,7 @@ import { UdpLink } from '../../src/link/udp.js';
 import { eventually } from '../kit/eventually.js';
 import { describeIf, netPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from './netns.js';
+import './ownsockets.js';
 
 const NET = 193;
 const MEMORY_BYTES = 16 * 2 ** 20;

@@ -7,6 +7,7 @@ import { ALL, endOn } from '../verbs/pair.js';
 import { sh } from './netns.js';
 import { packetPair } from './packetpair.js';
 import { type FrameFields, Rig, udpFrame } from './rig.js';
+import './ownsockets.js';
 
 const privilege = all(netPrivilege(), programPrivilege('ip'));
 const SHARES = 16;

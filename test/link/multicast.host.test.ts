@@ -8,6 +8,7 @@ import { UdpLink } from '../../src/link/udp.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from './netns.js';
 import { Rig, udpFrame } from './rig.js';
+import './ownsockets.js';
 
 const GROUP4 = '239.200.1.2';
 const GROUP6 = 'ff15:0:0:0:0:0:beef:1';

@@ -27,7 +27,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
   afterAll(() => void sh(`ip link del ${NAME}`));
 
   const resolve = (host: number, timeoutMs: number, closing = new AbortController().signal) =>
-    resolveNeighbour(iface, `10.183.0.${host}`, '10.183.0.1', closing, timeoutMs);
+    resolveNeighbour(iface, `10.183.0.${host}`, '10.183.0.1', { closing, timeoutMs });
   const learn = (host: number) => sh(`ip neigh replace 10.183.0.${host} lladdr ${MAC} dev ${NAME} nud reachable`);
 
   test('all waits for one neighbour share a search, and the kernel tells them its end', async () => {
@@ -58,7 +58,7 @@ describeIf(netPrivilege(), 'neighbours', () => {
     sh(`ip -6 addr flush dev ${far.near} scope link; ip -6 neigh flush dev ${far.near}`);
     const near = listInterfaces().find(({ name }) => name === far.near) as LinkInterface;
     const closing = new AbortController().signal;
-    const { destMac } = await resolveNeighbour(near, 'fd00:184::2', 'fd00:184::1', closing, 2000);
+    const { destMac } = await resolveNeighbour(near, 'fd00:184::2', 'fd00:184::1', { closing, timeoutMs: 2000 });
     expect(far.sh(`ip -o link show ${far.far}`).replaceAll(':', '')).toContain(Buffer.from(destMac).toString('hex'));
     far.close();
   });

@@ -10,6 +10,7 @@ import { native } from '../../src/native.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from './netns.js';
+import './ownsockets.js';
 
 const FILE = fileURLToPath(import.meta.url);
 const ADDON = fileURLToPath(new URL(`../../prebuilds/linux-${process.arch}/wasm_roce.node`, import.meta.url));

@@ -15,6 +15,7 @@ import { decode } from '../../src/probe/packet/decode.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { ALL, endOn, pattern } from '../verbs/pair.js';
 import { PeerNamespace, sh } from './netns.js';
+import './ownsockets.js';
 
 const MEMORY = 32 * 2 ** 20;
 

@@ -10,6 +10,7 @@ import { ack, flowOf, encodeFrame as frameOf } from '../../src/probe/packet/pack
 import { eventually } from '../kit/eventually.js';
 import { describeIf, netPrivilege } from '../kit/privileges.js';
 import { sh, vethPair } from '../link/netns.js';
+import '../link/ownsockets.js';
 
 const devices: Device[] = [];
 const now = () => performance.now() * 1e6;

@@ -10,6 +10,7 @@ import { eventually } from '../kit/eventually.js';
 import { all, describeIf, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { addToLoopback, removeFromLoopback, sh, vethPair } from '../link/netns.js';
 import { type ExitingOptions, WAYS, type Way } from './exitways.js';
+import '../link/ownsockets.js';
 
 const PROGRAM = join(import.meta.dirname, 'exitingclient.ts');
 /** Connections of a client by each of the two servers. */

@@ -22,7 +22,8 @@ let children: ChildProcess[] = [];
 
 beforeEach(async () => {
   [sockets, connections, children] = [[], [], []];
-  device = await openDevice({ link: 'udp', addresses: [OURS] });
+  // the memory of the device is compared, and address handles take more of it when they have sent to another program
+  device = await openDevice({ link: 'udp', addresses: [OURS], broker: false });
 });
 afterEach(async () => {
   for (const child of children) child.kill('SIGKILL');

@@ -93,10 +93,12 @@ test('a failed device rejects all waits of the connection manager', async () => 
 });
 
 test('a failed device ends its connections, servers and streams', async () => {
-  await using b = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  // with the broker a device opens sockets for the programs that it sends to
+  const options = { mode: 'worker', memoryBytes: 2 ** 25, broker: false } as const;
+  await using b = await openDevice({ ...loopback(), ...options });
   const server = await b.listen({ port: 0 });
   const before = await processResources();
-  const a = await openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25 });
+  const a = await openDevice({ ...loopback(), ...options });
   const host = b.gids[0]?.address as string;
   const connected = async () => {
     const connecting = a.connect({ host, port: server.address.port, keepAlive: 5 });

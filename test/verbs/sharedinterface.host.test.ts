@@ -4,8 +4,14 @@ import { type Device, openDevice, throwIfFailed } from '../../src/index.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';
 import { ALL, type End, endOn, pattern } from './pair.js';
+import '../link/ownsockets.js';
 
 const MEMORY = 16 * 2 ** 20;
+
+function open(end: string, address: string, seed?: number): Promise<Device> {
+  const where = { link: 'packet', interface: end, addresses: [address] } as const;
+  return openDevice({ ...where, memoryBytes: MEMORY, ...(seed !== undefined && { seed }) });
+}
 
 describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards on each of two interfaces', () => {
   const devices: Device[] = [];
@@ -18,7 +24,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards on each of tw
     for (const [end, address] of ['many0 10.97.0.1', 'many0 10.97.0.2', 'many1 10.97.0.11', 'many1 10.97.0.12'].map(
       (line) => line.split(' ') as [string, string],
     ))
-      devices.push(await openDevice({ interface: end, addresses: [address], link: 'packet', memoryBytes: MEMORY }));
+      devices.push(await open(end, address));
   });
 
   afterAll(async () => {
@@ -68,11 +74,9 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards on each of tw
   });
 
   test('with the same queue pair numbers get packets by their address', async () => {
-    const open = (end: string, address: string) =>
-      openDevice({ interface: end, addresses: [address], link: 'packet', memoryBytes: MEMORY, seed: 7 });
     sh('ip addr add 10.97.0.3/24 dev many0; ip addr add 10.97.0.4/24 dev many0');
-    await using one = await open('many0', '10.97.0.3');
-    await using other = await open('many0', '10.97.0.4');
+    await using one = await open('many0', '10.97.0.3', 7);
+    await using other = await open('many0', '10.97.0.4', 7);
     const [first, second] = [await connected(one, devices[2] as Device), await connected(other, devices[3] as Device)];
     expect(first[0].qp.qpNum).toBe(second[0].qp.qpNum);
     await Promise.all([write(first, 1), write(second, 2)]);
@@ -81,12 +85,7 @@ describeIf(all(netPrivilege(), programPrivilege('ip')), 'two cards on each of tw
   });
 
   test('with one address get packets by queue pair number', async () => {
-    await using one = await openDevice({
-      interface: 'many0',
-      addresses: ['10.97.0.1'],
-      link: 'packet',
-      memoryBytes: MEMORY,
-    });
+    await using one = await open('many0', '10.97.0.1');
     const [first, second] = [
       await connected(devices[0] as Device, devices[2] as Device),
       await connected(one, devices[3] as Device),

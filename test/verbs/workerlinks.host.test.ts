@@ -5,6 +5,7 @@ import { type AsyncEvent, openDevice, type Qp, throwIfFailed } from '../../src/i
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { sh } from '../link/netns.js';
 import { ALL, type End, endOn, pattern } from './pair.js';
+import '../link/ownsockets.js';
 
 const WAIT = { timeout: 20_000 };
 const GROUP = '239.1.2.3';
