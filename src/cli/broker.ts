@@ -1,7 +1,7 @@
 /** `wasm-roce broker`: serves the programs of a network namespace that share addresses. */
 import { readFileSync } from 'node:fs';
 import { type Command, InvalidArgumentError } from 'commander';
-import { Broker } from '../broker/broker.js';
+import { Broker, isOwnerOrRoot } from '../broker/broker.js';
 import { EXIT_HELP, stopSignal } from './exit.js';
 import { quantity } from './options.js';
 import { Output } from './output.js';
@@ -14,9 +14,10 @@ interface Flags {
 }
 
 const HELP = `
-Programs whose device shares its addresses (openDevice({ broker: true }), WASM_ROCE_BROKER=on) start a broker when they
-find none, so this command is for those that choose who may use it, or run it as a service. The broker has no part in
-the traffic. When it ends, the programs keep their connections, and start another one.
+Programs share the addresses of this host unless WASM_ROCE_BROKER is off, and start a broker when they find none. So
+this command is for those that choose who may use it, or run it as a service. The broker has no part in the traffic.
+When it ends, the programs keep their connections, and start another one. It takes the socket of systemd
+(wasm-roce-broker.socket in the package).
 
 A user who is allowed can read and disturb the RDMA traffic of all programs of these addresses. Root always is.
 
@@ -54,13 +55,23 @@ export function brokerCommand(program: Command): void {
     .action((flags: Flags) => serve(flags));
 }
 
+/** First file descriptor that a service manager passes (sd_listen_fds(3)). */
+const LISTEN_FDS_START = 3;
+
+/** Returns the socket that the service manager listens on for this process; undefined if there is none. */
+function passedListener(): number | undefined {
+  const { LISTEN_PID, LISTEN_FDS } = process.env;
+  return LISTEN_PID === `${process.pid}` && Number(LISTEN_FDS) > 0 ? LISTEN_FDS_START : undefined;
+}
+
 async function serve({ idle, allow, allowGroup, quiet }: Flags): Promise<void> {
   const output = new Output(false);
   const stop = stopSignal();
-  const own = process.getuid?.() ?? 0;
+  const listener = passedListener();
   const broker = Broker.open({
+    ...(listener !== undefined && { listener }),
     ...(idle !== undefined && { idleMs: idle * 1000 }),
-    admits: ({ uid, gid }) => uid === own || uid === 0 || allow.includes(uid) || allowGroup.includes(gid),
+    admits: (peer) => isOwnerOrRoot(peer) || allow.includes(peer.uid) || allowGroup.includes(peer.gid),
     log: (line) => {
       if (!quiet) output.note(line);
     },
