@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // npm run soak: sets up, then runs test/soak in a private network namespace: an endpoint (option --minutes N, 60), or
-// with the word `sockets` many sockets, and clients that are killed or stopped.
+// with the word `sockets` many sockets, and clients that are killed or stopped, or with the word `broker` programs that
+// share an address.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { privateNet } from './private-net.mjs';
@@ -9,7 +10,8 @@ import { trySetup } from './setup.mjs';
 
 function soak(args) {
   const { prefix, net } = privateNet();
-  const [program, rest] = args[0] === 'sockets' ? ['sockets.ts', args.slice(1)] : ['main.ts', args];
+  const isNamed = ['sockets', 'broker'].includes(args[0]);
+  const [program, rest] = isNamed ? [`${args[0]}.ts`, args.slice(1)] : ['main.ts', args];
   const main = [process.execPath, '--expose-gc', '--import', 'tsx', join(ROOT, 'test/soak', program), ...rest];
   const [command, ...words] = [...prefix, ...main];
   const child = spawn(command, words, { cwd: ROOT, env: { ...process.env, WASM_ROCE_NET: net }, stdio: 'inherit' });

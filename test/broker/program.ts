@@ -2,10 +2,13 @@
  * A program on a shared address, driven from outside: reads calls as lines of JSON, `[name, ...arguments]`, and writes
  * their results as lines of JSON. It ends with its standard input.
  */
+import { spawn } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Broker } from '../../src/broker/broker.js';
-import { type Connection as Conversation, type Device, openDevice } from '../../src/index.js';
+import { type Connection as Conversation, type Device, type OpenOptions, openDevice } from '../../src/index.js';
 import { BrokerClient } from '../../src/link/broker/client.js';
 import { BrokerConnection } from '../../src/link/broker/connection.js';
 import { BROKER_NAME } from '../../src/link/broker/protocol.js';
@@ -13,7 +16,10 @@ import { native } from '../../src/native.js';
 
 let device: Device;
 let fatal: string | undefined;
-const counts = { echoes: 0, wrong: 0, ended: 0, served: 0 };
+/** `ended`: connections of ours that have ended; `left`: clients. */
+const counts = { echoes: 0, wrong: 0, ended: 0, left: 0, served: 0 };
+/** Messages of each of our connections. */
+const talks: number[] = [];
 const kept: unknown[] = [];
 
 const textOf = (error: unknown) => (error as Error).message;
@@ -27,6 +33,7 @@ async function echo(connection: Conversation): Promise<void> {
 
 /** Sends messages that are all different, one after the other, and compares the answers. */
 async function talk(connection: Conversation, name: string): Promise<void> {
+  const number = talks.push(0) - 1;
   for (let i = 0; ; i++) {
     const sent = Buffer.from(`${name} ${i} `.padEnd(1 + ((i * 37) % 3000), 'x'));
     await connection.send(sent);
@@ -34,15 +41,25 @@ async function talk(connection: Conversation, name: string): Promise<void> {
     if (done) throw new Error('the connection has ended');
     if (!sent.equals(value.data)) counts.wrong++;
     counts.echoes++;
+    talks[number] = i + 1;
   }
 }
 
 /** The calls. Their results are plain data. */
 export const CALLS = {
+  /** Loads the library, then changes the user of the process: the other user may not be allowed to read the project. */
+  async become(id: number): Promise<void> {
+    native();
+    await (await openDevice({ link: 'memory' })).close();
+    process.setgroups?.([]);
+    process.setgid?.(id);
+    process.setuid?.(id);
+  },
+
   /** Opens the device. @returns the notes about its port, or the error */
-  async open(addresses: string[], broker = true): Promise<{ slot: number; notes: string[] } | { error: string }> {
+  async open(options: OpenOptions): Promise<{ slot: number; notes: string[] } | { error: string }> {
     try {
-      device = await openDevice({ link: 'udp', interface: 'lo', addresses, broker });
+      device = await openDevice({ broker: true, ...options });
     } catch (error) {
       return { error: textOf(error) };
     }
@@ -62,9 +79,10 @@ export const CALLS = {
           request
             .accept()
             .then(echo)
-            .catch(() => counts.ended++);
+            .finally(() => counts.left++)
+            .catch(() => {});
       };
-      serve().catch(() => counts.ended++);
+      serve().catch(() => {});
     } catch (error) {
       return textOf(error);
     }
@@ -84,19 +102,37 @@ export const CALLS = {
 
   counts: () => ({
     ...counts,
+    talks,
     fatal: fatal ?? null,
     drops: fatal === undefined ? (device.counters().drop_qpn ?? 0) : 0,
   }),
 
   close: () => device.close(),
 
-  /** Process of the broker, or 0. */
+  /** Binds the port of an address, as rxe and other programs do. */
+  occupy: async (address: string) => {
+    const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4').bind(4791, address);
+    await once(socket, 'listening');
+  },
+
+  slot: () => device.link.sharedPort?.slot,
+
+  pid: () => process.pid,
+
+  /** Process that listens on the broker's name, or 0. */
   brokerPid(): number {
     const fd = native().unix.connect(BROKER_NAME);
     if (fd < 0) return 0;
     const peer = native().unix.peer(fd);
     native().closeFd(fd);
     return typeof peer === 'number' ? 0 : peer.pid;
+  },
+
+  /** Listens as a service manager does, and passes the socket to the command `broker`. */
+  activate(main: string): void {
+    const listener = native().unix.listen(BROKER_NAME);
+    const command = `LISTEN_PID=$$ LISTEN_FDS=1 exec "${process.execPath}" --import tsx "${main}" broker -q --idle 1`;
+    spawn('sh', ['-c', command], { stdio: ['ignore', 'ignore', 'inherit', listener] }).unref();
   },
 
   /** Runs a broker that admits nobody. */
@@ -120,10 +156,10 @@ export const CALLS = {
   },
 
   /** Joins with so many devices, as far as the broker lets them. @returns their number, and the error */
-  async joinMany(count: number): Promise<{ joined: number; error?: string }> {
+  async joinMany(count: number, address: string): Promise<{ joined: number; error?: string }> {
     for (let joined = 0; joined < count; joined++)
       try {
-        kept.push(await BrokerClient.join([]));
+        kept.push(await BrokerClient.join([{ address, scope: 0 }], false));
       } catch (error) {
         return { joined, error: textOf(error) };
       }
