@@ -163,18 +163,16 @@ describeIf(privilege, 'programs on one address', () => {
     const broker = host.start(MAIN, ['broker', '-q', ...OTHERS.flatMap((id) => ['--allow', `${id}`])]);
     const users = [0, ...OTHERS];
     await eventually(() => expect(host.sh('cat /proc/net/unix')).toContain('@wasm-roce/broker\n'));
-    const until = performance.now() + 10_000;
     const result = await churn({
       ...{ stay: 5, addresses: ADDRESSES, random: new Random(7), brokerKills: 0 },
       start: (number) => {
         const user = users[number % users.length];
         return Program.serve(host, number, LOOPBACK, user === 0 ? UNPRIVILEGED : [], user);
       },
-      goesOn: () => performance.now() < until,
+      goesOn: (rounds) => rounds < 6,
     });
     await broker.kill();
     expect(result).toMatchObject({ wrong: 0, ended: 0, failed: [] });
-    expect(result.rounds).toBeGreaterThan(1);
   });
 
   test('use a broker that a service manager has started with a socket', async () => {
