@@ -19,6 +19,8 @@ export interface LocalPlan {
 const RING = 32;
 /** The sockets are read at this interval (ns): it takes system calls. */
 const IDLE_NS = 250_000;
+/** A call without a frame of the interface so long after the one before comes from a wait that they may have ended. */
+const PAUSE_NS = 15_000;
 /** Time after a received frame in which they are read in each call (ns). */
 const ACTIVE_NS = 1_000_000;
 
@@ -46,6 +48,7 @@ export class XdpLocal {
   readonly #socket: NativeAdoptedSocket;
   readonly #tx: RingView;
   readonly #rx: RingView;
+  #calledAt = Number.NEGATIVE_INFINITY;
   #readAt = Number.NEGATIVE_INFINITY;
   #receivedAt = Number.NEGATIVE_INFINITY;
 
@@ -77,11 +80,14 @@ export class XdpLocal {
   /**
    * Receives frames.
    * @param now the device's clock (ns)
+   * @param hasReceived whether the interface has brought frames in this turn
    * @param deliver gets the place and the length of each in the card's memory, and its receive options
    * @returns their number
    */
-  receive(now: number, deliver: (from: number, length: number, options: number) => void): number {
-    if (now - this.#receivedAt > ACTIVE_NS && now - this.#readAt < IDLE_NS) return 0;
+  receive(now: number, hasReceived: boolean, deliver: (from: number, length: number, options: number) => void): number {
+    const mayHaveWaited = !hasReceived && now - this.#calledAt > PAUSE_NS;
+    this.#calledAt = now;
+    if (!mayHaveWaited && now - this.#receivedAt > ACTIVE_NS && now - this.#readAt < IDLE_NS) return 0;
     this.#readAt = now;
     const ring = this.#rx;
     const received = this.#socket.receive();
