@@ -35,6 +35,7 @@ Napi::Function Poller(Napi::Env env);
 Napi::Function AdoptedSocket(Napi::Env env);
 Napi::Function FdDup(Napi::Env env);
 Napi::Function FdClose(Napi::Env env);
+Napi::Function FdRelease(Napi::Env env);
 Napi::Function EventfdOpen(Napi::Env env);
 Napi::Function EventfdSignal(Napi::Env env);
 Napi::Function EventfdClear(Napi::Env env);
@@ -94,6 +95,7 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("AdoptedSocket", AdoptedSocket(env));
   exports.Set("dupFd", FdDup(env));
   exports.Set("closeFd", FdClose(env));
+  exports.Set("releaseFd", FdRelease(env));
   exports.Set("eventfdOpen", EventfdOpen(env));
   exports.Set("eventfdSignal", EventfdSignal(env));
   exports.Set("eventfdClear", EventfdClear(env));

@@ -23,6 +23,7 @@ class OpenFds {
     }
   }
   void Add(int fd) { fds_.insert(fd); }
+  void Release(int fd) { fds_.erase(fd); }
   void Close(int fd) {
     if (fds_.erase(fd) == 0) return;
     DropLastFramesOf(fd);
@@ -42,6 +43,11 @@ Napi::Value Dup(const Napi::CallbackInfo& info) {
 // closeFd(fd): does nothing if the environment does not own the descriptor
 void Close(const Napi::CallbackInfo& info) { info.Env().GetInstanceData<OpenFds>()->Close(info[0].As<Napi::Number>()); }
 
+// releaseFd(fd): the environment no longer owns the descriptor, which stays open
+void Release(const Napi::CallbackInfo& info) {
+  info.Env().GetInstanceData<OpenFds>()->Release(info[0].As<Napi::Number>());
+}
+
 }  // namespace
 
 void InitFds(Napi::Env env) { env.SetInstanceData(new OpenFds); }
@@ -53,3 +59,4 @@ Napi::Value OwnFd(Napi::Env env, int fd) {
 
 Napi::Function FdDup(Napi::Env env) { return Napi::Function::New(env, Dup, "dupFd"); }
 Napi::Function FdClose(Napi::Env env) { return Napi::Function::New(env, Close, "closeFd"); }
+Napi::Function FdRelease(Napi::Env env) { return Napi::Function::New(env, Release, "releaseFd"); }

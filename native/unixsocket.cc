@@ -53,10 +53,10 @@ Napi::Value Accept(const Napi::CallbackInfo& info) {
   return OwnFd(info.Env(), fd < 0 ? -errno : fd);
 }
 
-// pair(): two connected sockets, or -errno
+// pair(): two connected sockets, of a stream, or -errno
 Napi::Value Pair(const Napi::CallbackInfo& info) {
   int fds[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0)
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0)
     return Napi::Number::New(info.Env(), -errno);
   auto pair = Napi::Array::New(info.Env(), 2);
   for (uint32_t i = 0; i < 2; i++) pair.Set(i, OwnFd(info.Env(), fds[i]));

@@ -280,7 +280,7 @@ export interface NativeUnix {
   connect(name: string): number;
   /** Accepts a connection. @returns its file descriptor, or -errno; -EAGAIN if there is none */
   accept(fd: number): number;
-  /** Opens two sockets that are connected to each other. @returns their file descriptors, or -errno */
+  /** Opens two sockets that are connected by a stream. @returns their file descriptors, or -errno */
   pair(): [number, number] | number;
   /** Opens a socket that receives what it sends itself, in that order. @returns its file descriptor, or -errno */
   queue(): number;
@@ -368,6 +368,8 @@ export interface NativeAddon {
   dupFd(fd: number): number;
   /** Closes a file descriptor. Does nothing if this thread does not own it, or has closed it already. */
   closeFd(fd: number): void;
+  /** Hands a file descriptor over: this thread does not own it any more, and whoever takes it closes it. */
+  releaseFd(fd: number): void;
   /**
    * Creates an eventfd (eventfd(2)).
    * @returns a file descriptor, readable from `eventfdSignal` to `eventfdClear`, or -errno

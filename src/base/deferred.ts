@@ -1,3 +1,5 @@
+import { within } from './within.js';
+
 /** A promise that an event settles. A rejection need not be handled: the event reports the same error. */
 export class Deferred<T> {
   readonly promise: Promise<T>;
@@ -18,6 +20,13 @@ export class Deferred<T> {
   /** Neither resolved nor rejected yet. */
   get isPending(): boolean {
     return this.#settled !== undefined;
+  }
+
+  /** Waits until it is settled. @returns false if that takes longer (ms) */
+  async isSettledWithin(ms: number): Promise<boolean> {
+    const settled = () => {};
+    await within(ms, this.promise.then(settled, settled));
+    return !this.isPending;
   }
 
   resolve(value: T): void {

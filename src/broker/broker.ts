@@ -48,6 +48,8 @@ const JOIN_MS = 5000;
 /** Time that the programs of an earlier broker have to find this one (ms). */
 const TAKEOVER_MS = 3000;
 const RETRY_MS = 20;
+/** Time without accepting when there are no file descriptors (ms). */
+const PAUSE_MS = 100;
 /** A program may have detached the steering of its group: it is set again every so often (ms). */
 const RESTEER_MS = 1000;
 
@@ -72,15 +74,18 @@ export class Broker {
   readonly #idleMs: number | undefined;
   readonly #startedAt = performance.now();
   readonly #strangers = new Set<BrokerConnection>();
+  readonly #controllers = new Set<BrokerConnection>();
   /** By secret. */
   readonly #programs = new Map<string, Program>();
   readonly #groups = new Map<string, PortGroup>();
   #vault: Vault<Kept>;
   /** Random at first: programs of the earlier broker may have the lowest slots. */
   #lastSlot = randomInt(SLOTS);
+  #lastNumber = 0;
   #isClosed = false;
   #onClosed = () => {};
   #idle: NodeJS.Timeout | undefined;
+  #pause: NodeJS.Timeout | undefined;
   #resteer: NodeJS.Timeout | undefined;
 
   /** @throws VerbsError EADDRINUSE if the namespace has a broker; EIO */
@@ -117,11 +122,12 @@ export class Broker {
     if (this.#isClosed) return;
     this.#isClosed = true;
     clearTimeout(this.#idle);
+    clearTimeout(this.#pause);
     clearInterval(this.#resteer);
     // first, so that the programs find no broker when their connection ends
     this.#poller.close();
     native().closeFd(this.#listener);
-    for (const connection of this.#strangers) connection.close();
+    for (const connection of [...this.#strangers, ...this.#controllers]) connection.close();
     for (const program of this.#programs.values()) program.close();
     for (const group of this.#groups.values()) group.close();
     this.#vault.close();
@@ -135,12 +141,21 @@ export class Broker {
   }
 
   #accept(): void {
+    let fd = 0;
     while (this.#strangers.size < MAX_STRANGERS) {
-      const fd = native().unix.accept(this.#listener);
+      fd = native().unix.accept(this.#listener);
       if (fd < 0) break;
       this.#greet(fd);
     }
-    if (!this.#isClosed && this.#strangers.size < MAX_STRANGERS) this.#poller.start(-1, true);
+    if (this.#isClosed) return;
+    if (fd < 0 && errnoName(fd) !== 'EAGAIN') {
+      // without file descriptors, the socket stays readable
+      this.#log(`a program cannot join (${errnoName(fd)}): raise the limit of open files`);
+      clearTimeout(this.#pause);
+      this.#pause = setTimeout(() => this.#accept(), PAUSE_MS);
+    } else if (this.#strangers.size < MAX_STRANGERS) {
+      this.#poller.start(-1, true);
+    }
   }
 
   #greet(fd: number): void {
@@ -153,7 +168,14 @@ export class Broker {
     };
     const connection: BrokerConnection = new BrokerConnection(fd, {
       onMessage: (message, fds) => {
-        if (program === undefined) {
+        if (this.#controllers.has(connection)) {
+          closeFds(fds);
+          this.#serveController(connection, message);
+        } else if (program === undefined && message.type === 'programs') {
+          closeFds(fds);
+          this.#admitController(connection, message);
+          leave();
+        } else if (program === undefined) {
           program = this.#join(connection, message, fds);
           void program.then((joined) => {
             leave();
@@ -165,6 +187,7 @@ export class Broker {
         }
       },
       onEnd: () => {
+        this.#controllers.delete(connection);
         leave();
         void program?.then((joined) => {
           if (joined?.connection === connection) joined.connection = undefined;
@@ -198,12 +221,7 @@ export class Broker {
   async #programFor(connection: BrokerConnection, message: Message, fds: readonly number[]): Promise<Program> {
     const { type, version, id } = message;
     const { uid } = connection.peer;
-    if (version !== PROTOCOL_VERSION)
-      throw new VerbsError(
-        'EOPNOTSUPP',
-        `the broker (pid ${process.pid}) speaks version ${PROTOCOL_VERSION} of its protocol, and the program version ` +
-          `${version}: end one of them`,
-      );
+    checkVersion(version);
     if (!this.#admits(connection.peer))
       throw new VerbsError(
         'EPERM',
@@ -234,7 +252,7 @@ export class Broker {
   }
 
   #addProgram({ slot, secret, onlyLocal, lease }: Pick<Program, 'slot' | 'secret' | 'onlyLocal' | 'lease'>): Program {
-    const program = new Program(slot, secret, onlyLocal, lease, () => this.#end(program));
+    const program = new Program(++this.#lastNumber, slot, secret, onlyLocal, lease, () => this.#end(program));
     this.#programs.set(secret, program);
     clearTimeout(this.#idle);
     this.#resteer ??= setInterval(() => {
@@ -358,6 +376,45 @@ export class Broker {
       this.#log(`the sockets are not kept for the next broker (${errnoName(failed)}): raise the limit of open files`);
   }
 
+  /** Handles the first message of a controller. */
+  #admitController(connection: BrokerConnection, { id, version }: Message): void {
+    const { uid, pid } = connection.peer;
+    try {
+      checkVersion(version);
+      if (!isOwnerOrRoot(connection.peer))
+        throw new VerbsError(
+          'EPERM',
+          `the broker (pid ${process.pid}) belongs to user ${own}: user ${uid} may not control its programs`,
+        );
+    } catch (error) {
+      connection.send({ id, ...errorMessage(error) });
+      connection.close();
+      this.#log(`process ${pid} of user ${uid} may not control the programs`);
+      return;
+    }
+    this.#controllers.add(connection);
+    const programs = [...this.#programs.values()].flatMap(({ number, slot, connection: theirs }) =>
+      theirs ? [{ number, slot, pid: theirs.peer.pid, uid: theirs.peer.uid }] : [],
+    );
+    connection.send({ id, programs });
+  }
+
+  /** Connects a controller with a program. */
+  #serveController(connection: BrokerConnection, { id, type, number }: Message): void {
+    const program = [...this.#programs.values()].find((each) => each.number === number);
+    const pair = type === 'control' ? native().unix.pair() : -1;
+    const [ours, theirs] = typeof pair === 'number' ? [] : pair;
+    const isConnected = theirs !== undefined && program?.connection?.send({ type }, [theirs]) === true;
+    const message = `the program ${String(number)} is not connected with the broker`;
+    const isSent =
+      isConnected && ours !== undefined
+        ? connection.send({ id }, [ours])
+        : connection.send({ id, error: 'ENOENT', message });
+    // a controller that does not read is ended
+    if (!isSent) connection.close();
+    if (typeof pair !== 'number') closeFds(pair);
+  }
+
   #serve(program: Program, connection: BrokerConnection, message: Message): void {
     const { id } = message;
     const reply = (more: Message, fds: readonly number[] = []) => {
@@ -439,6 +496,16 @@ export class Broker {
     const isEarly = () => performance.now() - this.#startedAt < TAKEOVER_MS;
     while (isEarly() && !this.#isClosed && addresses.some(isTaken)) await sleep(RETRY_MS);
   }
+}
+
+/** @throws VerbsError */
+function checkVersion(version: unknown): void {
+  if (version === PROTOCOL_VERSION) return;
+  throw new VerbsError(
+    'EOPNOTSUPP',
+    `the broker (pid ${process.pid}) speaks version ${PROTOCOL_VERSION} of its protocol, and the program version ` +
+      `${version}: end one of them`,
+  );
 }
 
 function listen(group: PortGroup, id: bigint, program: Program): void {

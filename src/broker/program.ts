@@ -16,10 +16,12 @@ export class Program {
   readonly #poller: NativePoller;
 
   /**
+   * @param number another one for each program of the broker
    * @param lease the broker's end, which the program owns from now on
    * @param onEnd the program has ended, or has closed the device
    */
   constructor(
+    readonly number: number,
     readonly slot: number,
     readonly secret: string,
     /** Whether it takes its packets from the interfaces itself. */

@@ -1,6 +1,6 @@
 /** The device's end of the broker: its slot, and a socket for each of its addresses. */
 import { Deferred } from '../../base/deferred.js';
-import { sleep } from '../../base/timers.js';
+import { performance, sleep } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
 import { closeFds } from '../fds.js';
@@ -16,6 +16,8 @@ interface Reply {
 
 /** Time between two attempts to reach the next broker (ms). */
 const RETRY_MS = 100;
+/** Time that the broker has for a reply (ms): it may wait for programs of an earlier one. */
+const REPLY_MS = 10_000;
 
 /** See the head of this file. When the broker ends, the client starts another one and keeps its slot. */
 export class BrokerClient {
@@ -23,6 +25,8 @@ export class BrokerClient {
   readonly slot: number;
   /** Called when a broker does not know the slot any more: the sockets may receive what is for another device. */
   onLost: (reason: VerbsError) => void = () => {};
+  /** Called with a stream of a controller, which the receiver owns. */
+  onControl: (fd: number) => void = (fd) => native().closeFd(fd);
   readonly #secret: string;
   readonly #lease: number;
   #vault: number;
@@ -40,11 +44,13 @@ export class BrokerClient {
    * does not admit this user; ENOSPC if it serves as many devices as it can
    */
   static async join(addresses: readonly HostAddress[], onlyLocal: boolean): Promise<BrokerClient> {
+    const until = performance.now() + REPLY_MS;
     for (;;) {
       const reply = await converse(await connectBroker(), { type: 'join', addresses, onlyLocal });
+      if (reply !== undefined) return new BrokerClient(reply);
       // a broker that ends as it is found says nothing
-      if (reply === undefined) continue;
-      return new BrokerClient(reply);
+      if (performance.now() > until) throw new VerbsError('ETIMEDOUT', 'brokers end the connection without a reply');
+      await sleep(RETRY_MS);
     }
   }
 
@@ -59,7 +65,7 @@ export class BrokerClient {
 
   /** Returns a socket that is bound to UDP port 4791 of an address. The caller owns it. @throws VerbsError */
   async socketOf(at: HostAddress): Promise<number> {
-    const { fds } = await this.#request({ type: 'socket', ...at });
+    const { fds } = await this.#request({ type: 'socket', ...at }, () => this.release(at));
     const [socket, ...others] = fds;
     closeFds(others);
     if (socket === undefined) throw new VerbsError('EIO', 'the broker has lent no socket');
@@ -83,12 +89,13 @@ export class BrokerClient {
    * @throws VerbsError EADDRINUSE if another device has the service; ENOSPC
    */
   async listen(service: Service): Promise<() => void> {
-    await this.#request({ type: 'listen', ...serviceMessage(service) });
+    const unlisten = () => void this.#request({ type: 'unlisten', ...serviceMessage(service) }).catch(() => {});
+    await this.#request({ type: 'listen', ...serviceMessage(service) }, unlisten);
     const key = `${addressKey(service)} ${service.id}`;
     this.#services.set(key, service);
     return () => {
       this.#services.delete(key);
-      this.#request({ type: 'unlisten', ...serviceMessage(service) }).catch(() => {});
+      unlisten();
     };
   }
 
@@ -101,7 +108,8 @@ export class BrokerClient {
     this.#fail(new VerbsError('ECANCELED', 'the device was closed'));
   }
 
-  #request(request: Message): Promise<Reply> {
+  /** @param undo called when there is no reply in time: the broker may execute the request yet */
+  #request(request: Message, undo = () => {}): Promise<Reply> {
     if (this.#isClosed) return Promise.reject(new VerbsError('ECANCELED', 'the device was closed'));
     const id = ++this.#lastId;
     const reply = new Deferred<Reply>(() => {
@@ -112,19 +120,34 @@ export class BrokerClient {
     if (this.#connection) this.#connection.keepsAlive = true;
     // one that cannot be sent is sent to the next broker
     this.#connection?.send({ id, ...request });
+    void reply.isSettledWithin(REPLY_MS).then((inTime) => {
+      if (inTime) return;
+      reply.reject(noReply(this.#connection));
+      undo();
+    });
     return reply.promise;
   }
 
   #use(connection: BrokerConnection): void {
     this.#connection = connection;
     connection.events = {
-      onMessage: (message, fds) => this.#onReply(message, fds),
+      onMessage: (message, fds) => this.#onMessage(message, fds),
       onEnd: () => void this.#reconnect(),
     };
     // the broker may have ended right after its reply
     if (connection.isClosed) return void this.#reconnect();
     for (const { request } of this.#pending.values()) connection.send(request);
     connection.keepsAlive = this.#pending.size > 0;
+  }
+
+  #onMessage(message: Message, fds: readonly number[]): void {
+    const [fd, ...others] = fds;
+    if (message.type === 'control' && fd !== undefined) {
+      closeFds(others);
+      this.onControl(fd);
+    } else {
+      this.#onReply(message, fds);
+    }
   }
 
   #onReply(message: Message, fds: readonly number[]): void {
@@ -183,15 +206,32 @@ export class BrokerClient {
 }
 
 /** The broker's reply to the first message. */
-interface Greeting extends Reply {
+export interface Greeting extends Reply {
   readonly connection: BrokerConnection;
 }
 
-/** @returns undefined if the broker ends the connection without a reply @throws VerbsError if it refuses */
-async function converse(fd: number, message: Message, fds: readonly number[] = []): Promise<Greeting | undefined> {
+const noReply = (connection: BrokerConnection | undefined) => {
+  const who = connection ? `the broker (pid ${connection.peer.pid})` : 'the next broker';
+  return new VerbsError('ETIMEDOUT', `${who} does not reply within ${REPLY_MS / 1000} s`);
+};
+
+/**
+ * Sends the first message of a connection.
+ * @returns undefined if the broker ends the connection without a reply
+ * @throws VerbsError if it refuses; ETIMEDOUT
+ */
+export async function converse(
+  fd: number,
+  message: Message,
+  fds: readonly number[] = [],
+): Promise<Greeting | undefined> {
   const reply = new Deferred<Reply | undefined>();
-  const connection = new BrokerConnection(fd, {
-    onMessage: (answer, received) => reply.resolve({ message: answer, fds: received }),
+  const connection: BrokerConnection = new BrokerConnection(fd, {
+    onMessage: (answer, received) => {
+      // what follows is for the events of the caller
+      connection.pause();
+      reply.resolve({ message: answer, fds: received });
+    },
     onEnd: () => reply.resolve(undefined),
   });
   const own = process.getuid?.() ?? 0;
@@ -202,6 +242,10 @@ async function converse(fd: number, message: Message, fds: readonly number[] = [
   }
   connection.keepsAlive = true;
   const isSent = connection.send({ id: 0, version: PROTOCOL_VERSION, ...message }, fds);
+  if (isSent && !(await reply.isSettledWithin(REPLY_MS))) {
+    connection.close();
+    throw noReply(connection);
+  }
   const answer = isSent ? await reply.promise : undefined;
   connection.keepsAlive = false;
   if (answer === undefined) {

@@ -30,16 +30,16 @@ const NO_MESSAGE: UnixMessage = { bytes: new Uint8Array(0), fds: [] };
 export class BrokerConnection {
   readonly peer: PeerProcess;
   readonly #fd: number;
-  /** May be replaced at any time. */
-  events: ConnectionEvents;
+  #events: ConnectionEvents;
   readonly #poller: NativePoller;
   #keepsAlive = false;
+  #isPaused = false;
   #isClosed = false;
 
   /** @param fd a connected socket, which the connection owns */
   constructor(fd: number, events: ConnectionEvents) {
     this.#fd = fd;
-    this.events = events;
+    this.#events = events;
     const peer = native().unix.peer(fd);
     this.peer = typeof peer === 'number' ? NO_PEER : peer;
     this.#poller = new (native().Poller)(() => this.#onReadable());
@@ -49,6 +49,18 @@ export class BrokerConnection {
 
   get isClosed(): boolean {
     return this.#isClosed;
+  }
+
+  /** Replaces those who are told, and ends a pause. */
+  set events(events: ConnectionEvents) {
+    this.#events = events;
+    this.#isPaused = false;
+    if (!this.#isClosed) this.#wait();
+  }
+
+  /** Leaves further messages, and the end, until `events` is set. */
+  pause(): void {
+    this.#isPaused = true;
   }
 
   /** Whether the connection keeps the process running. Default: false. */
@@ -71,17 +83,17 @@ export class BrokerConnection {
   }
 
   #wait(): void {
-    this.#poller.start(-1, this.#keepsAlive);
+    if (!this.#isPaused) this.#poller.start(-1, this.#keepsAlive);
   }
 
   #onReadable(): void {
-    for (let n = 0; n < BATCH && !this.#isClosed; n++) {
+    for (let n = 0; n < BATCH && !this.#isClosed && !this.#isPaused; n++) {
       const received = native().unix.receive(this.#fd, false);
       if (received === -constants.errno.EAGAIN) break;
       const { bytes, fds } = typeof received === 'object' ? received : NO_MESSAGE;
       const message = parseMessage(bytes);
       if (message !== undefined) {
-        this.events.onMessage(message, fds);
+        this.#events.onMessage(message, fds);
         continue;
       }
       closeFds(fds);
@@ -92,14 +104,14 @@ export class BrokerConnection {
 
   #end(): void {
     this.close();
-    this.events.onEnd();
+    this.#events.onEnd();
   }
 }
 
-/** Returns the message of these bytes; undefined if they are none. */
-export function parseMessage(bytes: Uint8Array): Message | undefined {
+/** Returns the message of these bytes, or of this text; undefined if they are none. */
+export function parseMessage(bytes: Uint8Array | string): Message | undefined {
   try {
-    const value: unknown = JSON.parse(Buffer.from(bytes).toString());
+    const value: unknown = JSON.parse(typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString());
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Message) : undefined;
   } catch {
     return undefined;

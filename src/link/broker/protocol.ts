@@ -11,6 +11,12 @@
  * - `release` with an address: the socket is no longer used.
  * - `listen`, `unlisten` with an address and a service id: requests of the CM to it reach the device, or no longer.
  * - `agent`: the device handles messages to queue pair 1, also those that are for nobody, which it refuses.
+ *
+ * A connection that begins with `programs` is that of a controller (src/verbs/diagnose), which must be of the broker's
+ * user or of root. Reply: `programs`, each with `number`, `slot`, `pid` and `uid`.
+ *
+ * - `control` with the `number` of a program: reply with one end of a stream. The program gets the other end with a
+ *   message `control` of the broker, which has no `id`.
  */
 import { ipBytes } from '../../base/address.js';
 import { type ErrorCode, textOf, VerbsError } from '../../errors.js';
@@ -19,7 +25,7 @@ import type { Message } from './connection.js';
 /** The broker's name, in the abstract namespace of Unix sockets, which belongs to the network namespace. */
 export const BROKER_NAME = 'wasm-roce/broker';
 /** Of the messages and of the vault. A broker refuses programs with another one. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 /** An address of the host. */
 export interface HostAddress {

@@ -70,9 +70,11 @@ export class SharedSockets {
     this.#ifindex = ifindex;
     this.#bufferBytes = bufferBytes;
     this.#broker = broker;
+    broker.onControl = (fd) => this.port.onControl(fd);
     this.port = {
       slot: broker.slot,
       onLost: () => {},
+      onControl: (fd) => native().closeFd(fd),
       handleMads: () => broker.handleMads(),
       listen: async (id, address) => {
         await this.#requested.get(address)?.catch(() => {});
