@@ -7,7 +7,7 @@ const PEERS = ['test/interop/**/*.test.ts'];
 
 /** Verbs, connections and sockets, once more with a thread of its own for each card (test/verbs/pair.ts). */
 const IN_WORKER_MODE = [
-  ...['completion', 'congestion', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
+  ...['completion', 'congestion', 'faults', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
     (subject) => `test/verbs/${subject}.test.ts`,
   ),
   'test/cm/cmid.test.ts',

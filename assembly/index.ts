@@ -37,7 +37,7 @@ import { Path } from './qp/path';
 import { Qp } from './qp/qp';
 import { setQpnBits } from './qp/qpn';
 import { queryQp } from './qp/query';
-import { receiveFrames } from './qp/recv';
+import { receiveFrames, receiveOne } from './qp/recv';
 import { earliestDeadline } from './qp/timer';
 import { transmitFrames } from './qp/transmit';
 import { writeDatagram } from './qp/ud';
@@ -144,6 +144,12 @@ export function rxRing(): usize {
 /** Takes frames off the receive ring until it has taken `max` packets or more. Returns the number of packets. */
 export function rx(now: f64, max: u32): u32 {
   return receiveFrames(<u64>now, max);
+}
+/**
+ * Receives a frame that is elsewhere in the card's memory, as rx does one of the ring. Returns the number of packets.
+ */
+export function rxFrame(now: f64, frame: usize, bytes: u32, options: u32): u32 {
+  return receiveOne(<u64>now, frame, bytes, options);
 }
 /** Handles all deadlines that have passed. */
 export function expire(now: f64): void {

@@ -60,7 +60,7 @@ export type {
 } from './device/decisions.js';
 export type { Mode } from './device/engine.js';
 export { type CallDetails, type ErrorCode, type IcmpErrorCode, VerbsError } from './errors.js';
-export type { FaultOptions, FaultRates } from './link/fault/options.js';
+export { type FaultOptions, type FaultRates, MAX_FAULT_RULES } from './link/fault/options.js';
 export type { Frames, Ring } from './link/frames.js';
 export type {
   CardRoom,
@@ -93,9 +93,12 @@ export { GRH_BYTES, type GrhInfo, readGrh } from './verbs/address/grh.js';
 export { MULTICAST_QPN } from './verbs/address/groups.js';
 export type { DeviceInfo, PortInfo } from './verbs/address/port.js';
 export { type AhAttr, type GlobalRoute, ResolvedAddress } from './verbs/address/resolvedaddress.js';
+export type { FaultState } from './verbs/diagnose/control.js';
+export { type RemoteDevice, type RemoteFaultOptions, remoteDevices } from './verbs/diagnose/controller.js';
 export type { Counters } from './verbs/diagnose/counters.js';
 export { explainDrop } from './verbs/diagnose/drops.js';
 export { type Explanation, throwIfFailed, WcError } from './verbs/diagnose/explain.js';
+export type { DeviceFault, FaultRuleOptions } from './verbs/diagnose/faults.js';
 export { type PublishedDevice, publishedDevices } from './verbs/diagnose/publish.js';
 export type { DeviceStat, QpStat } from './verbs/diagnose/stat.js';
 export { createMemoryHub } from './verbs/hub.js';

@@ -55,6 +55,7 @@ export type {
   TrafficRequest,
 } from './probe/checks/target.js';
 export { isPermitted } from './probe/checks/target.js';
+export { checkFaultRule } from './probe/faults/matcher.js';
 export { analyse, type Ladder } from './probe/ladder/analysis.js';
 export { aboutText, connectionText, type LadderConnection } from './probe/ladder/connection.js';
 export { KINDS, type Kind, type LadderPacket, MARKS } from './probe/ladder/packet.js';
@@ -67,8 +68,7 @@ export {
   ladderFindings,
   selectLadder,
 } from './probe/ladder/select.js';
-export { EventFaultLink, type FaultHits, MAX_FAULT_RULES } from './probe/link/eventfaults.js';
-export { checkFaultRule } from './probe/link/faultmatcher.js';
+export { EventFaultLink, type FaultHits } from './probe/link/eventfaults.js';
 export type { PacketTimes } from './probe/link/kerneltimes.js';
 export { LinkPort } from './probe/link/linkport.js';
 export { MadPort } from './probe/link/madport.js';

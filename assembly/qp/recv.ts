@@ -33,6 +33,14 @@ export function receiveFrames(now: u64, maxPackets: u32): u32 {
   return packets;
 }
 
+/** Receives a frame that is not in the ring; returns the number of its packets. */
+export function receiveOne(now: u64, frame: usize, bytes: u32, options: u32): u32 {
+  Card.get().now = now;
+  let packets = receiveFrame(frame, bytes, options);
+  countReceived(Packet.current());
+  return packets;
+}
+
 /** Counts for the card, once per turn, what receivePacket has counted for queue pairs. */
 function countReceived(packet: Packet): void {
   add(COUNTERS, Counter.rcvd_pkts, packet.taken);

@@ -1,10 +1,9 @@
 /** Parsers of option values, and the options that several commands share. */
 import { isIP } from 'node:net';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { FaultOptions, Link, OpenOptions } from '../index.js';
-import { checkFaultRule, EventFaultLink, MAX_FAULT_RULES, ScriptError } from '../probe.js';
+import { type FaultOptions, MAX_FAULT_RULES, type OpenOptions } from '../index.js';
+import { checkFaultRule, ScriptError } from '../probe.js';
 import type { DeviceOptions } from './device.js';
-import { CliError, Exit } from './exit.js';
 
 /** Returns a parser for integers from `min` to `max`. */
 export function integer(min: number, max: number): (text: string) => number {
@@ -140,11 +139,12 @@ export function addLinkOptions(command: Command): Command {
     );
 }
 
-/** Collects the rules of `--fault`. */
-function faultRules(rule: string, rules: readonly string[] = []): readonly string[] {
+/** Collects the rules of `--fault`. @throws InvalidArgumentError */
+export function faultRules(rule: string, rules: readonly string[] = []): readonly string[] {
   try {
     checkFaultRule(rule);
   } catch (error) {
+    if (error instanceof TypeError) throw new InvalidArgumentError(error.message);
     if (!(error instanceof ScriptError)) throw error;
     throw new InvalidArgumentError(`${error.message}\n  ${rule}\n  ${' '.repeat(error.column - 1)}^`);
   }
@@ -170,7 +170,7 @@ export function deviceOptions({ ibDev, address: ip, link }: DeviceFlags): Omit<D
 }
 
 /** The thread, capture and faults in the options of `openDevice`. */
-export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault' | 'wrapLink'> {
+export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 'spin' | 'pcap' | 'fault'> {
   const { mode, spin, pcap, drop, corrupt, reorder, duplicate, delay } = options;
   const rates = {
     ...(drop && { drop }),
@@ -180,13 +180,16 @@ export function openOptions(options: LinkOptions): Pick<OpenOptions, 'mode' | 's
     ...(delay && { delay: 1, delayNs: [delay * 1000, delay * 1000] as const }),
   };
   const rules = options.fault;
-  if (rules && mode === 'worker') throw new CliError(Exit.USAGE, '--fault needs --mode inline, found --mode worker');
-  const fault: FaultOptions = { seed: options.seed ?? Math.floor(Math.random() * 2 ** 31), both: rates };
+  const hasRates = Object.keys(rates).length > 0;
+  const fault: FaultOptions = {
+    seed: options.seed ?? Math.floor(Math.random() * 2 ** 31),
+    ...(hasRates && { both: rates }),
+    ...(rules && { rules }),
+  };
   return {
     ...(mode !== undefined && { mode }),
     ...(spin !== undefined && { spin }),
     ...(pcap !== undefined && { pcap }),
-    ...(Object.keys(rates).length > 0 && { fault }),
-    ...(rules && { wrapLink: (link: Link) => new EventFaultLink(link, rules) }),
+    ...((hasRates || rules) && { fault }),
   };
 }

@@ -2,10 +2,11 @@
  * The program of the card's thread in mode `worker`. It takes turns as long as there is work, polls for more work for a
  * while, and then sleeps until a frame, the application or a deadline wakes it.
  */
-import { parentPort, workerData } from 'node:worker_threads';
+import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { performance } from '../base/timers.js';
 import { adoptLink, type LinkTransfer } from '../link/transfer.js';
 import { native } from '../native.js';
+import type { FaultOrder } from '../probe/faults/gate.js';
 import { Card, type CardOptions } from './card.js';
 import { Spin } from './spin.js';
 import { Trace } from './trace.js';
@@ -29,6 +30,14 @@ export interface CardWorkerData {
   readonly trace?: { readonly capacity: number; readonly shared: SharedArrayBuffer };
   /** Value of process.hrtime when the device's clock is 0 (ns). */
   readonly clockOrigin: bigint;
+}
+
+/** Rules of faults that the application's thread sets. The card's thread reads it when `turnLock.hasFaultRequest`. */
+export interface FaultMessage {
+  readonly orders: readonly FaultOrder[];
+  readonly hits: SharedArrayBuffer;
+  /** Receives the error, or undefined. */
+  readonly done: MessagePort;
 }
 
 /** Maximum duration of a sleep. The end of the process cannot wake a thread that sleeps in the kernel. */
@@ -58,12 +67,22 @@ class CardWorker {
   }
 
   /** Takes turns until the application requests the stop. */
-  run(): void {
+  async run(): Promise<void> {
+    for (;;) {
+      this.#takeTurns();
+      if (this.#turnLock.isStopping) break;
+      await this.#setFaults();
+    }
+    this.#finish();
+  }
+
+  /** Takes turns until the application requests the stop, or other faults. */
+  #takeTurns(): void {
     const turnLock = this.#turnLock;
     const turns = this.#turns;
     let busyAt = this.#now();
     let sleepStart = 0;
-    while (!turnLock.isStopping) {
+    while (!turnLock.isStopping && !turnLock.hasFaultRequest) {
       turnLock.beginTurn();
       turnLock.clearRequest();
       const now = this.#now();
@@ -80,7 +99,25 @@ class CardWorker {
         this.#sleep(deadline);
       }
     }
-    this.#finish();
+  }
+
+  async #setFaults(): Promise<void> {
+    const { FaultGate } = await import('../probe/faults/gate.js');
+    this.#turnLock.clearFaultRequest();
+    for (;;) {
+      const { orders, hits, done } = (parentPort && receiveMessageOnPort(parentPort)?.message) ?? {};
+      if (done === undefined) return;
+      this.#turnLock.beginTurn();
+      let failed: unknown;
+      try {
+        this.#turns.setFaults(FaultGate, orders, hits);
+      } catch (error) {
+        failed = error;
+      }
+      this.#turnLock.endTurn();
+      done.postMessage(failed);
+      done.close();
+    }
   }
 
   /** Sends what is ready. Received frames could keep it busy without end, so the number of turns is limited. */
@@ -120,7 +157,7 @@ const turnLock = new TurnLock(data.turnLock);
 try {
   const worker = new CardWorker(await Card.join(data.module, data.memory, data.options), data);
   parentPort?.postMessage('running');
-  worker.run();
+  await worker.run();
   turnLock.markStopped();
 } catch (error) {
   turnLock.markFailed(error instanceof Error ? (error.stack ?? error.message) : String(error));

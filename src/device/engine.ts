@@ -21,6 +21,7 @@
  */
 import { outOfRange } from '../errors.js';
 import type { LinkFeatures } from '../link/link.js';
+import type { FaultOrder } from '../probe/faults/gate.js';
 import type { Card } from './card.js';
 import { EventOffset, LinkFlag } from './codes.js';
 import type { Trace } from './trace.js';
@@ -50,6 +51,12 @@ export interface Engine {
   schedule(): void;
   /** Tells the card that the link's features have changed. */
   linkChanged(): void;
+  /**
+   * Sets the rules of faults that are in force from the next turn on.
+   * @param hits receives the numbers of packets that the rules have hit: f64 each, by `FaultOrder.slot`
+   * @throws RangeError if the card has not enough memory left
+   */
+  setFaults(orders: readonly FaultOrder[], hits: SharedArrayBuffer): Promise<void>;
   /** Makes the device keep the process running until `unref`. Calls are counted. */
   ref(): void;
   /** Undoes one `ref`. */
@@ -60,14 +67,19 @@ export interface Engine {
   readonly ended: Promise<void>;
 }
 
-/** Sets the card's link parameters from the features of its link. */
+/**
+ * Sets the card's link parameters from the features of its link.
+ * @param hasFaults rules of faults read each frame, so that the card writes it whole, and by itself
+ */
 export function setLinkFeatures(
   { exports, options }: Card,
-  { sourcePort, gso = { packets: 0, bytes: 0 }, flowSteering }: LinkFeatures,
+  { sourcePort, gso, flowSteering }: LinkFeatures,
+  hasFaults = false,
 ): void {
   let flags = sourcePort === 0 ? 0 : LinkFlag.FIXED_SOURCE_PORT;
-  if (options.icrcOffload) flags |= LinkFlag.ICRC_OFFLOAD;
-  exports.setLink(flags, sourcePort, gso.packets, gso.bytes);
+  if (options.icrcOffload && !hasFaults) flags |= LinkFlag.ICRC_OFFLOAD;
+  const { packets, bytes } = (!hasFaults && gso) || { packets: 0, bytes: 0 };
+  exports.setLink(flags, sourcePort, packets, bytes);
   if (flowSteering === undefined) return;
   const { mask, value } = flowSteering;
   if (exports.setQpn(mask, value) !== 0)

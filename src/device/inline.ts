@@ -4,6 +4,7 @@
  */
 import { performance, setImmediate } from '../base/timers.js';
 import type { Link } from '../link/link.js';
+import type { FaultOrder } from '../probe/faults/gate.js';
 import type { Card } from './card.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
 import { Trace } from './trace.js';
@@ -38,6 +39,7 @@ export class InlineEngine implements Engine {
   #waitDeadline = 0;
   #waitKeepsAlive = false;
   #refs = 0;
+  #hasFaults = false;
 
   /** @param trace number of frames whose headers the trace keeps; 0 = no trace */
   constructor(
@@ -53,7 +55,16 @@ export class InlineEngine implements Engine {
   }
 
   linkChanged(): void {
-    setLinkFeatures(this.card, this.link.features);
+    setLinkFeatures(this.card, this.link.features, this.#hasFaults);
+  }
+
+  async setFaults(orders: readonly FaultOrder[], hits: SharedArrayBuffer): Promise<void> {
+    const { FaultGate } = await import('../probe/faults/gate.js');
+    if (this.#closed) return;
+    this.#turns.setFaults(FaultGate, orders, hits);
+    this.#hasFaults = orders.length > 0;
+    this.linkChanged();
+    this.schedule();
   }
 
   /** Returns the device's clock: monotonic nanoseconds, origin unspecified. */

@@ -21,6 +21,8 @@ enum WordIndex {
   STATE = 80,
   /** Bytes of the reason for a failure. The text follows the words. */
   FAILURE_BYTES = 96,
+  /** The application's thread has sent rules of faults. */
+  FAULTS_REQUESTED = 112,
 }
 
 /** State of the card's thread. */
@@ -31,7 +33,7 @@ enum WorkerState {
   FAILED = 3,
 }
 
-const WORD_BYTES = 448;
+const WORD_BYTES = 512;
 const MAX_FAILURE_BYTES = 1024;
 /** Reads of the other thread's word before a thread sleeps. Turns and calls are short. */
 const SPIN_LIMIT = 2000;
@@ -100,6 +102,12 @@ export class TurnLock {
     Atomics.store(this.#words, WordIndex.NOTIFIED, 0);
   }
 
+  /** Requests that the card's thread reads the rules of faults. @returns whether the caller must wake that thread */
+  requestFaults(): boolean {
+    Atomics.store(this.#words, WordIndex.FAULTS_REQUESTED, 1);
+    return this.claimWakeup();
+  }
+
   /** Requests that the card's thread stops. @returns whether the caller must wake the card's thread */
   requestStop(): boolean {
     Atomics.compareExchange(this.#words, WordIndex.STATE, WorkerState.RUNNING, WorkerState.STOPPING);
@@ -160,9 +168,19 @@ export class TurnLock {
     Atomics.store(this.#words, WordIndex.ASLEEP, 0);
   }
 
-  /** Whether a turn or the stop was requested. */
+  /** Whether a turn, other faults or the stop was requested. */
   get hasRequest(): boolean {
-    return Atomics.load(this.#words, WordIndex.TURN_REQUESTED) !== 0 || this.isStopping;
+    return Atomics.load(this.#words, WordIndex.TURN_REQUESTED) !== 0 || this.hasFaultRequest || this.isStopping;
+  }
+
+  /** Whether rules of faults wait to be read. */
+  get hasFaultRequest(): boolean {
+    return Atomics.load(this.#words, WordIndex.FAULTS_REQUESTED) !== 0;
+  }
+
+  /** Clears the request before the rules are read. */
+  clearFaultRequest(): void {
+    Atomics.store(this.#words, WordIndex.FAULTS_REQUESTED, 0);
   }
 
   /** Whether the thread must stop. */

@@ -1,5 +1,6 @@
 /** The turns of a device. The application's thread (inline.ts) or the card's own thread (cardworker.ts) takes them. */
 import type { FrameMover } from '../link/frames.js';
+import type { FaultGate, FaultOrder } from '../probe/faults/gate.js';
 import type { Card } from './card.js';
 import type { Trace } from './trace.js';
 
@@ -20,6 +21,7 @@ export class Turns {
   trace: Trace | undefined;
   /** Whether the last turn moved so much that the next turn should poll the link again. */
   hasReceivedMany = false;
+  #gate: FaultGate | undefined;
   readonly #txProducer: number;
   readonly #txConsumer: number;
 
@@ -41,12 +43,13 @@ export class Turns {
   run(now: number, polls: boolean): number {
     const { card, link, trace } = this;
     const { exports } = card;
+    const gate = this.#gate?.isIdle === false ? this.#gate : undefined;
     let moved = polls || link.pushesFrames || this.#isDue(now) ? link.receive(now) : 0;
     trace?.recordReceived(now);
-    moved += exports.rx(now, BATCH);
+    moved += gate?.receive(now, BATCH) ?? exports.rx(now, BATCH);
     this.hasReceivedMany = moved >= MANY_PACKETS;
     exports.expire(now);
-    moved += exports.tx(now, BATCH);
+    moved += gate?.transmit(now, BATCH) ?? exports.tx(now, BATCH);
     trace?.recordSent(now);
     if (this.#txPending) moved += link.send(now);
     return moved;
@@ -54,8 +57,23 @@ export class Turns {
 
   /** Returns when a turn is due although nothing arrives (ns of the device's clock); 0 = never. */
   nextDeadline(now: number): number {
-    const deadline = earliest(this.card.exports.nextDeadline(), this.link.nextDeadline());
+    const ofCard = earliest(this.card.exports.nextDeadline(), this.#gate?.deadline ?? 0);
+    const deadline = earliest(ofCard, this.link.nextDeadline());
     return this.#txPending ? earliest(deadline, now + SEND_RETRY_NS) : deadline;
+  }
+
+  /**
+   * Sets the rules of faults that are in force.
+   * @param gate the class, which is loaded when the first rule is set
+   * @param hits receives the numbers of packets that the rules have hit
+   * @throws RangeError if the card has not enough memory left
+   */
+  setFaults(gate: typeof FaultGate, orders: readonly FaultOrder[], hits: SharedArrayBuffer): void {
+    const { exports, frames, options } = this.card;
+    const { txSlotBytes } = options;
+    const gated = { frames, txSlotBytes, receive: exports.rxFrame, transmit: exports.tx };
+    this.#gate ??= new gate(gated, new Float64Array(hits));
+    this.#gate.setRules(orders);
   }
 
   #isDue(now: number): boolean {

@@ -3,15 +3,16 @@
  * the card's memory, which both threads share. It makes all other calls of the card itself, between two turns
  * (locked.ts). Each thread announces its sleep and is woken only then.
  */
-import { Worker } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
 import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { transferLink } from '../link/transfer.js';
 import { type NativePoller, native } from '../native.js';
 import { packageFile } from '../packagefile.js';
+import type { FaultOrder } from '../probe/faults/gate.js';
 import { type Card, cardModule } from './card.js';
-import type { CardWorkerData } from './cardworker.js';
+import type { CardWorkerData, FaultMessage } from './cardworker.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
 import { Trace } from './trace.js';
 import type { TurnLock } from './turnlock.js';
@@ -49,6 +50,7 @@ export class WorkerEngine implements Engine {
   /** The eventfds that wake the card's thread and the application's. */
   readonly #eventfds: { readonly worker: number; readonly app: number };
   #refs = 0;
+  #hasFaults = false;
   #isClosed = false;
   #hasExited = false;
 
@@ -137,7 +139,24 @@ export class WorkerEngine implements Engine {
   }
 
   linkChanged(): void {
-    setLinkFeatures(this.card, this.link.features);
+    setLinkFeatures(this.card, this.link.features, this.#hasFaults);
+  }
+
+  async setFaults(orders: readonly FaultOrder[], hits: SharedArrayBuffer): Promise<void> {
+    if (this.#isClosed || this.turnLock.hasFailed) return;
+    // before the rules are in force, and after they have ended: the gate reads whole frames
+    const had = this.#hasFaults;
+    this.#hasFaults = true;
+    this.linkChanged();
+    const { port1: ours, port2: theirs } = new MessageChannel();
+    const answer = new Promise<unknown>((resolve) => ours.once('message', resolve).once('close', resolve));
+    this.#worker.postMessage({ orders, hits, done: theirs } satisfies FaultMessage, [theirs]);
+    if (this.turnLock.requestFaults()) this.#wakeWorker();
+    const error = await answer;
+    ours.close();
+    this.#hasFaults = error instanceof Error ? had : orders.length > 0;
+    if (!this.#isClosed) this.linkChanged();
+    if (error instanceof Error) throw error;
   }
 
   ref(): void {

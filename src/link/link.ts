@@ -117,6 +117,11 @@ export interface SharedPort {
    */
   onLost: (reason: string) => void;
   /**
+   * Called when somebody who may control the programs of the host connects to this one, with the file descriptor of a
+   * stream that the receiver owns (`NativeAddon.closeFd`).
+   */
+  onControl: (fd: number) => void;
+  /**
    * The card handles messages to queue pair 1 from now on, among them those that are for none of the programs, which it
    * refuses.
    * @throws VerbsError

@@ -93,6 +93,14 @@ export class RingView {
   }
 }
 
+/** Puts a frame into a ring that has room for it. Its slot must be large enough. */
+export function putFrame(memory: Uint8Array, ring: RingView, frame: Uint8Array, options: number): void {
+  const cursor = ring.producer;
+  memory.set(frame, ring.addr(cursor));
+  ring.describe(cursor, frame.length, options);
+  ring.producer = cursor + 1;
+}
+
 /** Sizes and offsets of a card, for the addon. */
 export type FrameRings = Pick<Frames, 'memory' | 'tx' | 'rx' | 'slotBytes' | 'icrcOffload'>;
 

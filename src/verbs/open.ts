@@ -100,8 +100,8 @@ export interface OpenOptions {
    */
   readonly pcap?: string | Writable;
   /**
-   * Fault injection, repeatable by its seed: loss, duplication, reordering, delay, corruption, congestion marks. A
-   * capture shows its effect.
+   * Fault injection, repeatable by its seed: loss, duplication, reordering, delay, corruption, congestion marks, by
+   * chance or by rules for chosen packets. A capture shows its effect.
    */
   readonly fault?: FaultOptions;
   /**
@@ -173,6 +173,7 @@ const FAULT_CHECKS: Checks<FaultOptions> = {
   both: nested(RATE_CHECKS),
   tx: nested(RATE_CHECKS),
   rx: nested(RATE_CHECKS),
+  rules: texts,
 };
 const XDP_CHECKS: Checks<XdpOptions> = {
   queues: (name, queues) => {
@@ -267,7 +268,8 @@ async function open<Kind extends Context>(
   let engine: Engine | undefined;
   try {
     if (options.pcap !== undefined) link = pcapLink(link, options.pcap);
-    if (options.fault !== undefined) link = faultLink(link, options.fault);
+    const { fault } = options;
+    if (fault !== undefined && hasRates(fault)) link = faultLink(link, fault);
     if (options.wrapLink) link = wrapped(link, options.wrapLink);
     const { features } = link;
     if (options.flowSteering && !features.flowSteering)
@@ -279,6 +281,8 @@ async function open<Kind extends Context>(
     traceDecisions(card, decisions);
     const { keepAlive = false, pkeys = [0xffff] } = options;
     const device = new deviceClass({ card, link, engine, notes, keepAlive, pkeys });
+    for (const [i, rule] of (fault?.rules ?? []).entries())
+      await device.addFault(rule, { seed: (fault?.seed ?? 1) + i });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
@@ -288,6 +292,10 @@ async function open<Kind extends Context>(
     throw error;
   }
 }
+
+/** Whether faults by chance are wanted, also those with rates of 0. */
+const hasRates = ({ both, tx, rx, rules }: FaultOptions): boolean =>
+  rules === undefined || both !== undefined || tx !== undefined || rx !== undefined;
 
 /** Creates the card, and the engine that runs its turns. */
 async function startCard(

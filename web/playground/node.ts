@@ -55,10 +55,11 @@ export const [on, once] = [absent('events.on'), absent('events.once')];
 export const [lstatSync, mkdirSync, readdirSync, readFileSync, rmSync] = [
   ...[absent('lstatSync'), absent('mkdirSync'), absent('readdirSync'), absent('readFileSync'), absent('rmSync')],
 ] as const;
-export const [connect, createServer, createRequire] = [
+export const [connect, createServer, createRequire, Socket] = [
   absent('connect'),
   absent('createServer'),
   absent('createRequire'),
+  absent('Socket'),
 ];
 
 /** Of node:perf_hooks. */

@@ -90,6 +90,10 @@ export class VirtualEngine implements Engine {
   linkChanged(): void {
     setLinkFeatures(this.card, this.link.features);
   }
+  /** The page injects faults by its wires. */
+  setFaults(): Promise<void> {
+    return Promise.reject(new Error('a page has no rules of faults'));
+  }
   /** Only the clock takes turns. */
   poll(): void {}
   ref(): void {}

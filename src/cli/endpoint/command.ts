@@ -98,10 +98,10 @@ async function endpoint(file: string | undefined, flags: Flags): Promise<void> {
     throw error;
   });
   if (flags.check) return;
-  const { pcap, fault, wrapLink } = openOptions(flags);
+  const { pcap, fault } = openOptions(flags);
   // before anything is open that must be closed in order
   const stopped = new Promise<string>((resolve) => onStop(resolve));
-  const debugging = { ...(pcap !== undefined && { pcap }), ...(fault && { fault }), ...(wrapLink && { wrapLink }) };
+  const debugging = { ...(pcap !== undefined && { pcap }), ...(fault && { fault }) };
   const opening = Endpoint.open(config, debugging, log);
 
   const reload = async (running: Endpoint) => {

@@ -9,7 +9,7 @@ import { cardMemory } from './memory.js';
 import type { Config } from './schema.js';
 
 /** Options of the command line that are not in a configuration. */
-export type DebugOptions = Pick<OpenOptions, 'pcap' | 'fault' | 'wrapLink'>;
+export type DebugOptions = Pick<OpenOptions, 'pcap' | 'fault'>;
 
 export class EndpointDevices implements Closable {
   /** Rejects when a card has failed. */

@@ -5,6 +5,7 @@ import { type Device, gidAddress, type Link } from '../../index.js';
 import {
   type Check,
   type CheckResult,
+  EventFaultLink,
   isNotRun,
   type PacketTimes,
   type ProbeLink,
@@ -165,13 +166,14 @@ function timesText({ kernel, process, error, reason }: PacketTimes): string {
 
 async function openScripted(peer: string, flags: Flags): Promise<Scripted> {
   let link: ScriptedLink | undefined;
-  const open = openOptions(flags);
+  const { fault: { rules, ...fault } = {}, ...open } = openOptions(flags);
   const wrapLink = (inner: Link): Link => {
-    link = new ScriptedLink(open.wrapLink?.(inner) ?? inner, { rate: flags.rate });
+    // the rules meet the packets of scripts too, which the card does not know
+    link = new ScriptedLink(rules ? new EventFaultLink(inner, rules, fault.seed) : inner, { rate: flags.rate });
     return link;
   };
   const device = await openForHost(peer, {
-    open: { ...open, wrapLink },
+    open: { ...open, ...(fault.both && { fault }), wrapLink },
     ...deviceOptions(flags),
   });
   if (link !== undefined && canScript(device)) return { device, link };

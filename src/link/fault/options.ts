@@ -1,5 +1,8 @@
 /** Faults that a device adds to its link. */
 
+/** The most rules of faults of a device. */
+export const MAX_FAULT_RULES = 16;
+
 /** Probabilities of faults in one direction. Each is 0 to 1, default 0. */
 export interface FaultRates {
   /** Probability that a frame is lost. */
@@ -24,6 +27,8 @@ export interface FaultRates {
  * Faults that a device adds to its link, to test how an application copes with them.
  * @example
  * const device = await openDevice({ interface: 'eth0', fault: { seed: 7, both: { drop: 0.01 } } });
+ * @example
+ * const device = await openDevice({ fault: { rules: ['drop the 5th WRITE_MIDDLE'] } });
  */
 export interface FaultOptions {
   /** Seed of the random numbers, any integer. Default: 1. */
@@ -34,4 +39,6 @@ export interface FaultOptions {
   readonly tx?: FaultRates;
   /** Faults of frames that the card receives. */
   readonly rx?: FaultRates;
+  /** Rules of faults (docs/scripts.md), as `device.addFault` takes them. At most 16. */
+  readonly rules?: readonly string[];
 }

@@ -3,7 +3,7 @@
 import { outOfRange } from '../../errors.js';
 import type { Frames } from '../frames.js';
 import { ETHERNET_BYTES, ETHERTYPE, VLAN_TAG_BYTES } from '../headers.js';
-import type { RingView } from '../ring.js';
+import { putFrame, type RingView } from '../ring.js';
 import type { FaultRates } from './options.js';
 import { Random } from './random.js';
 
@@ -167,11 +167,7 @@ export class FaultPath {
   }
 
   #emit(frame: Uint8Array, options: number): void {
-    const to = this.#to as RingView;
-    const cursor = to.producer;
-    this.#memory.set(frame, to.addr(cursor));
-    to.describe(cursor, frame.length, options);
-    to.producer = cursor + 1;
+    putFrame(this.#memory, this.#to as RingView, frame, options);
     this.#passed++;
   }
 }

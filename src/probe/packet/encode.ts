@@ -66,7 +66,8 @@ function putHeader<H extends HeaderName>(out: Writer, name: H, value: NonNullabl
   PUT[name](out, value);
 }
 
-function checksum16(bytes: Uint8Array): number {
+/** Returns the Internet checksum of bytes (RFC 1071). */
+export function checksum16(bytes: Uint8Array): number {
   let sum = 0;
   for (let i = 0; i < bytes.length; i += 2) sum += ((bytes[i] as number) << 8) | (bytes[i + 1] ?? 0);
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);

@@ -49,6 +49,7 @@ export function rxeFlushIcrc(packet: Uint8Array): number {
   return asOnWire(~register(~asOnWire(right) >>> 0, packet.subarray(udp + 8)) >>> 0);
 }
 
-function asOnWire(crc: number): number {
+/** Returns a register as it is on the wire: its four bytes, read big-endian. */
+export function asOnWire(crc: number): number {
   return (((crc & 0xff) << 24) | ((crc & 0xff00) << 8) | ((crc >>> 8) & 0xff00) | (crc >>> 24)) >>> 0;
 }

@@ -123,8 +123,11 @@ export type FaultAction =
 /** A rule of faults: which packets of the card's own traffic, and what happens to them. */
 export interface FaultRule {
   readonly action: FaultAction;
-  /** Numbers of the matching packets, from 1: `first`, then every `step`-th up to `last`. */
-  readonly which: { readonly first: number; readonly last: number; readonly step: number };
+  /**
+   * Numbers of the matching packets, from 1: `first`, then every `step`-th up to `last`; of these, each with the
+   * probability `chance`.
+   */
+  readonly which: { readonly first: number; readonly last: number; readonly step: number; readonly chance: number };
   readonly packet: PacketSpec;
   /** The destination: its number in the order of the first packets of the direction, or its queue pair number. */
   readonly queue: { readonly kind: 'nth' | 'qpn'; readonly value: number } | null;

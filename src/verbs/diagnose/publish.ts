@@ -7,7 +7,9 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { show } from '../../base/options.js';
 import { invalidValue, VerbsError } from '../../errors.js';
+import { parseMessage } from '../../link/broker/connection.js';
 import { ensureRuntimeFolder } from '../../link/runtimefolder.js';
+import { MAX_REPLY, onLines } from './lines.js';
 import type { DeviceStat } from './stat.js';
 
 /** A device that a process of this user has published, from {@link publishedDevices}. */
@@ -91,16 +93,9 @@ function createStatServer(name: string, stat: () => DeviceStat, clients: Set<Soc
     clients.add(socket);
     socket.on('close', () => clients.delete(socket));
     socket.on('error', () => socket.destroy());
-    let request = '';
-    socket.setEncoding('utf8').on('data', (text: string) => {
-      request += text;
-      const lines = request.split('\n');
-      request = lines.pop() as string;
-      if (request.length > MAX_REQUEST_BYTES) socket.destroy();
-      for (const line of lines) {
-        const answer = line === REQUEST ? { name, pid: process.pid, ...stat() } : { error: 'the only request is stat' };
-        socket.write(`${JSON.stringify(answer)}\n`);
-      }
+    onLines(socket, MAX_REQUEST_BYTES, (line) => {
+      const answer = line === REQUEST ? { name, pid: process.pid, ...stat() } : { error: 'the only request is stat' };
+      socket.write(`${JSON.stringify(answer)}\n`);
     });
   });
 }
@@ -108,7 +103,6 @@ function createStatServer(name: string, stat: () => DeviceStat, clients: Set<Soc
 /** Requests the state of one device. @returns undefined without a response */
 function queryDevice(path: string): Promise<PublishedDevice | undefined> {
   return new Promise((resolve) => {
-    let text = '';
     const socket = connect(path);
     const finish = (answer?: PublishedDevice) => {
       socket.destroy();
@@ -121,10 +115,7 @@ function queryDevice(path: string): Promise<PublishedDevice | undefined> {
     });
     socket.on('connect', () => socket.write(`${REQUEST}\n`));
     socket.on('close', () => finish());
-    socket.setEncoding('utf8').on('data', (part: string) => {
-      text += part;
-      if (text.includes('\n')) finish(JSON.parse(text) as PublishedDevice);
-    });
+    onLines(socket, MAX_REPLY, (line) => finish(parseMessage(line) as PublishedDevice | undefined));
   });
 }
 

@@ -1,14 +1,27 @@
 /** State, addresses and all counters of a device as plain data, for monitoring. */
 import type { Counters } from './counters.js';
 
+/** Most characters of a command. */
+const MAX_COMMAND = 200;
+
+/** Returns the command line of this process, without the path of Node. */
+export const command = (): string => process.argv.slice(1).join(' ').slice(0, MAX_COMMAND);
+
 /** State, addresses and counters of a device and of its queue pairs, from `device.stat()`. */
 export interface DeviceStat {
   /** As `device.query().name`, e.g. `wasm-eth0`. */
   readonly device: string;
+  /** Command line of its process, without the path of Node; at most 200 characters. */
+  readonly command: string;
   /** Name of the interface, e.g. `eth0`. */
   readonly interface: string;
   /** Kind of the link: `packet`, `udp`, `xdp`, `memory` ... */
   readonly link: string;
+  /**
+   * Bits 16 to 23 of the numbers of its queue pairs, 1 to 255, if it shares its addresses through the broker. Devices
+   * of an address have different ones.
+   */
+  readonly slot?: number;
   /** State of the port. */
   readonly state: 'ACTIVE' | 'DOWN';
   /** IP addresses of the GID table, in its order. */

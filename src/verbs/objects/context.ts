@@ -1,6 +1,7 @@
 /** The verbs of a device; the public class Device adds connections. */
 
 import { type EventEmitter, on, once } from 'node:events';
+import type { Socket } from 'node:net';
 import { diagnostics, publishTo } from '../../base/diagnostics.js';
 import { NumberMap } from '../../base/numbermap.js';
 import { checkBoolean, checkOptions } from '../../base/options.js';
@@ -11,13 +12,17 @@ import { type Decision, decisions } from '../../device/decisions.js';
 import type { Mode } from '../../device/engine.js';
 import { releaseMemory } from '../../device/memory.js';
 import { VerbsError } from '../../errors.js';
+import type { HostFault } from '../../probe/faults/hostfault.js';
 import { chooseGid } from '../address/gid.js';
 import type { PortInfo } from '../address/port.js';
+import { serveControl } from '../diagnose/control.js';
+import type { Counters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
 import type { Explanation, FailureContext } from '../diagnose/explain.js';
+import { type DeviceFault, type FaultRuleOptions, Faults } from '../diagnose/faults.js';
 import { LossReports } from '../diagnose/losses.js';
 import { publish } from '../diagnose/publish.js';
-import type { DeviceStat } from '../diagnose/stat.js';
+import { command, type DeviceStat } from '../diagnose/stat.js';
 import { warnOfIcrc, warnOfNoNeighbour, warnOfNoReceive } from '../diagnose/warnings.js';
 import type { Wc } from '../work/wc.js';
 import { Congestion } from './congestion.js';
@@ -72,6 +77,9 @@ export class Context extends DeviceBase {
   readonly #qps = new NumberMap<Qp>();
   readonly #srqs = new NumberMap<Srq>();
   readonly #losses: LossReports;
+  readonly #faults: Faults;
+  /** Streams of controllers. */
+  readonly #controls = new Set<Socket>();
   #keepsProcessAlive = false;
   #state: PortInfo['state'];
   #published: Promise<void> | undefined;
@@ -84,10 +92,14 @@ export class Context extends DeviceBase {
     this.congestion = new Congestion(card);
     this.#state = this.queryPort().state;
     this.#losses = new LossReports(this);
+    this.#faults = new Faults(engine, (faults) => this.#onHostFaults(faults));
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
     link.watchInterface?.(() => this.#onInterfaceChange());
-    if (link.sharedPort) link.sharedPort.onLost = (reason) => this.#onFailure(reason);
+    if (link.sharedPort) {
+      link.sharedPort.onLost = (reason) => this.#onFailure(reason);
+      link.sharedPort.onControl = (fd) => this.#onControl(fd);
+    }
     this.paths.onUnreachable = (destination, error) => warnOfNoNeighbour(this, destination, error);
     this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
     engine.schedule();
@@ -141,6 +153,34 @@ export class Context extends DeviceBase {
   }
 
   /**
+   * Adds a rule of faults, which is in force until it is removed. It drops, delays or changes chosen packets between
+   * the card and its link (`drop the 5th WRITE_MIDDLE`, `delay by 50us 1 % of ACK received`), or pretends an event of
+   * the host: `port down`, `gid add 10.0.0.9`, `gid remove 10.0.0.1`, `gid move 10.0.0.1 to 2`, `device failure`. See
+   * docs/scripts.md. As long as there are rules for packets, each packet costs some microseconds more.
+   * @throws TypeError, RangeError for wrong arguments; ScriptError for a mistake in a rule for packets, with its
+   * column; VerbsError ENOSPC for more than 16 rules, EINVAL after close
+   */
+  async addFault(rule: string, options: FaultRuleOptions = {}): Promise<DeviceFault> {
+    this.assertOpen();
+    return this.#faults.add(rule, options);
+  }
+
+  /** The rules of faults that are in force, in their order. */
+  get faults(): readonly DeviceFault[] {
+    return this.#faults.all;
+  }
+
+  /**
+   * Returns the counters of the card, those of the link as `link.<name>`, and the numbers of packets that the rules of
+   * faults have hit as `link.fault_rule_<id>_hits`.
+   * @throws VerbsError EINVAL after close
+   */
+  override counters(): Counters {
+    const hits = this.faults.map(({ id, hits }) => [`link.fault_rule_${id}_hits`, hits]);
+    return { ...super.counters(), ...Object.fromEntries(hits) };
+  }
+
+  /**
    * Returns state, addresses and all counters, also those of each queue pair, as plain data.
    * @throws VerbsError EINVAL after close
    */
@@ -148,8 +188,10 @@ export class Context extends DeviceBase {
     const { link, gids } = this;
     return {
       device: this.label,
+      command: command(),
       interface: link.interface.name,
       link: link.kind,
+      ...(link.sharedPort && { slot: link.sharedPort.slot }),
       state: this.queryPort().state,
       addresses: gids.map(({ address }) => address),
       counters: this.counters(),
@@ -296,6 +338,7 @@ export class Context extends DeviceBase {
   /** @internal */
   protected free(): void {
     this.#unpublish?.();
+    for (const control of this.#controls) control.destroy();
     this.#losses.close();
     this.unref();
     this.paths.close();
@@ -339,6 +382,20 @@ export class Context extends DeviceBase {
     this.paths.update();
     this.engine.linkChanged();
     this.engine.schedule();
+  }
+
+  #onControl(fd: number): void {
+    const control = serveControl(this, fd);
+    this.#controls.add(control);
+    control.on('close', () => this.#controls.delete(control));
+  }
+
+  /** Rules of faults pretend these events of the host from now on. */
+  #onHostFaults(faults: readonly HostFault[]): void {
+    if (!this.isAlive) return;
+    this.setHostFaults(faults);
+    this.#onInterfaceChange();
+    if (faults.some(({ kind }) => kind === 'device failure')) this.#onFailure("the rule of faults 'device failure'");
   }
 
   /** The card's thread has failed: rejects everything that is pending. */

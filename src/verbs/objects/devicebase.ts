@@ -8,6 +8,7 @@ import type { Engine } from '../../device/engine.js';
 import { CardMemory } from '../../device/memory.js';
 import { VerbsError } from '../../errors.js';
 import type { Link } from '../../link/link.js';
+import type { HostFault } from '../../probe/faults/hostfault.js';
 import { chooseGid, type GidChoice, type GidEntry, gidTable, updateGidTable } from '../address/gid.js';
 import { ahAttrFromWc } from '../address/grh.js';
 import { MulticastGroups } from '../address/groups.js';
@@ -16,6 +17,7 @@ import { type DeviceInfo, deviceInfo, type PortInfo, portInfo, writePkeys } from
 import { type AhAttr, type ResolvedAddress, resolveAddress } from '../address/resolvedaddress.js';
 import { type Counters, readCounter, readCounters } from '../diagnose/counters.js';
 import type { FailureContext } from '../diagnose/explain.js';
+import { faultyGids, isPortDown } from '../diagnose/hostfaults.js';
 import type { Wc } from '../work/wc.js';
 import { Resource } from './resource.js';
 
@@ -58,7 +60,11 @@ export abstract class DeviceBase extends Resource {
   /** @internal Of all queue pairs and address handles. */
   readonly paths: PathFollower;
   #lastNumber = 0;
+  /** The GID table of the interface. */
+  #hostGids: readonly GidEntry[];
+  /** The same with the faults. */
   #gids: readonly GidEntry[];
+  #hostFaults: readonly HostFault[] = [];
   readonly #pkeys: readonly number[];
 
   /** @internal */
@@ -70,7 +76,8 @@ export abstract class DeviceBase extends Resource {
     this.keepAlive = keepAlive;
     this.#pkeys = writePkeys(card, pkeys);
     this.memory = new CardMemory(card);
-    this.#gids = gidTable(link.interface.addresses);
+    this.#hostGids = gidTable(link.interface.addresses);
+    this.#gids = this.#hostGids;
     this.groups = new MulticastGroups(card, link);
     this.paths = new PathFollower(link, () => readCounter(card, card.exports.counters(), 'local_ack_timeout_err'));
     this.#configurePort();
@@ -95,7 +102,8 @@ export abstract class DeviceBase extends Resource {
   /** Returns state and MTU of the only port (ibv_query_port). @throws VerbsError EINVAL after close */
   queryPort(): PortInfo {
     this.assertOpen();
-    return portInfo(this.link, this.gids.length, this.#pkeys.length);
+    const info = portInfo(this.link, this.gids.length, this.#pkeys.length);
+    return isPortDown(this.#hostFaults) ? { ...info, state: 'DOWN' } : info;
   }
 
   /**
@@ -185,9 +193,15 @@ export abstract class DeviceBase extends Resource {
   /** @internal State of a queue pair for explanations. Undefined when it is closed; its handle may have been reused. */
   abstract failureContext(handle: number, qpNum: number): FailureContext | undefined;
 
+  /** @internal The events of the host that the device pretends from now on. `updateGids` applies them. */
+  protected setHostFaults(faults: readonly HostFault[]): void {
+    this.#hostFaults = faults;
+  }
+
   /** @internal Takes the interface's present addresses. @returns whether the GID table has changed */
   protected updateGids(): boolean {
-    const gids = updateGidTable(this.#gids, this.link.interface.addresses);
+    this.#hostGids = updateGidTable(this.#hostGids, this.link.interface.addresses);
+    const gids = faultyGids(this.#hostGids, this.#hostFaults);
     const isChanged = gids.length !== this.#gids.length || gids.some(({ gid }, i) => gid !== this.#gids[i]?.gid);
     this.#gids = gids;
     this.#configurePort();

@@ -1,4 +1,5 @@
 /** A rule of faults at work: which packets it hits, and what it does to them. */
+import { Random } from '../../link/fault/random.js';
 import { decodeRoce, underived } from '../packet/decode.js';
 import { encode } from '../packet/encode.js';
 import type { Decoded } from '../packet/frame.js';
@@ -17,7 +18,9 @@ import {
 } from '../script/packets.js';
 import { parseFaultRule } from '../script/parse.js';
 import { Evaluator, kindOf, type Value } from '../script/values.js';
-import { type Change, isRepeatable, isResponse } from './faultpackets.js';
+import { withIdentification } from './frames.js';
+import { parseHostFault } from './hostfault.js';
+import { type Change, isRepeatable, isResponse } from './packets.js';
 
 /** The most packets that a rule remembers to recognize retransmissions. */
 const MAX_SEEN = 65_536;
@@ -34,10 +37,10 @@ const EVALUATOR = new Evaluator(new Map(), fail);
 
 /**
  * Checks a rule of faults.
- * @throws ScriptError with the column of the mistake
+ * @throws ScriptError with the column of the mistake; TypeError for a mistake in an event of the host
  */
 export function checkFaultRule(text: string): void {
-  new FaultMatcher(text);
+  if (parseHostFault(text) === undefined) new FaultMatcher(text);
 }
 
 /** One rule, with its counts. */
@@ -46,13 +49,21 @@ export class FaultMatcher {
   readonly #conditions: readonly Condition[];
   readonly #rewrites: readonly Rewrite[];
   readonly #delayNs: number;
+  readonly #random: Random;
   /** Number and transmissions of the latest matching packets, by destination, kind and PSN. */
   readonly #seen = new Map<number, { readonly number: number; times: number }>();
   #matched = 0;
   #hits = 0;
 
-  /** @throws ScriptError with the column of the mistake */
-  constructor(readonly text: string) {
+  /**
+   * @param seed of a rule by chance: the same seed hits the same packets of the same traffic
+   * @throws ScriptError with the column of the mistake
+   */
+  constructor(
+    readonly text: string,
+    seed = 1,
+  ) {
+    this.#random = new Random(seed);
     const rule = parseFaultRule(text);
     const { action, packet } = rule;
     this.#rule = rule;
@@ -87,9 +98,10 @@ export class FaultMatcher {
     if (queue !== null && queue.value !== (queue.kind === 'nth' ? stream : frame.bth.destQp)) return false;
     const packet = this.#transmission(frame, stream);
     if (packet === undefined) return false;
-    const { first, last, step } = which;
+    const { first, last, step, chance } = which;
     const isChosen = packet.number >= first && packet.number <= last && (packet.number - first) % step === 0;
     if (!isChosen || packet.times > times) return false;
+    if (chance < 1 && this.#random.unit() >= chance) return false;
     this.#hits++;
     return true;
   }
@@ -114,7 +126,7 @@ export class FaultMatcher {
   }
 
   #changed(bytes: Uint8Array): Uint8Array {
-    const decoded = decodeRoce(bytes);
+    const decoded = decodeRoce(withIdentification(bytes));
     if (decoded === undefined) return bytes;
     const draft: Draft = structuredClone(underived(decoded));
     draft.breaksIcrc = !decoded.icrcOk;

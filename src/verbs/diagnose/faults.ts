@@ -1,0 +1,126 @@
+/** Rules of faults of a device, which come and go while it is open. */
+import { checkOptions, integer, text } from '../../base/options.js';
+import type { Engine } from '../../device/engine.js';
+import { VerbsError } from '../../errors.js';
+import { MAX_FAULT_RULES } from '../../link/fault/options.js';
+import type { FaultOrder } from '../../probe/faults/gate.js';
+import type { HostFault } from '../../probe/faults/hostfault.js';
+import { isCutOff } from './hostfaults.js';
+
+/** Options of `device.addFault`. */
+export interface FaultRuleOptions {
+  /** Seed of a rule that hits packets by chance, such as `drop 1 % of ACK`: an integer. Default: 1. */
+  readonly seed?: number;
+}
+
+/** Rules of packets that let none pass. */
+const CUT_OFF: readonly FaultOrder[] = ['sent', 'received'].map((direction, i) => ({
+  id: -1 - i,
+  rule: `drop every * ${direction}, always`,
+  seed: 0,
+  slot: MAX_FAULT_RULES,
+}));
+const CHECKS = { seed: integer(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER) };
+
+/** A rule of faults of a device, from `device.addFault`. */
+export class DeviceFault {
+  readonly #counts: Float64Array;
+  readonly #end: () => Promise<void>;
+  #lastHits: number | undefined;
+
+  /** @internal @param counts the numbers of hits, by slot */
+  constructor(
+    /** Number of the rule among all that the device has had: 1 for the first. */
+    readonly id: number,
+    /** The text of the rule. */
+    readonly rule: string,
+    /** Seed of a rule by chance. */
+    readonly seed: number,
+    /** @internal */
+    readonly slot: number,
+    /** @internal The event of the host that it pretends. */
+    readonly hostFault: HostFault | undefined,
+    counts: Float64Array,
+    end: () => Promise<void>,
+  ) {
+    this.#counts = counts;
+    this.#end = end;
+    counts[slot] = 0;
+  }
+
+  /** Number of packets that the rule has hit. 0 for events of the host. */
+  get hits(): number {
+    return this.#lastHits ?? (this.#counts[this.slot] as number);
+  }
+
+  /** Ends the rule. Packets that it holds back go on in their time. A second call does nothing. */
+  async remove(): Promise<void> {
+    if (this.#lastHits !== undefined) return;
+    this.#lastHits = this.hits;
+    await this.#end();
+  }
+}
+
+/** See the head of this file. */
+export class Faults {
+  readonly #engine: Engine;
+  readonly #onHostFaults: (faults: readonly HostFault[]) => void;
+  readonly #hits = new SharedArrayBuffer((MAX_FAULT_RULES + 1) * Float64Array.BYTES_PER_ELEMENT);
+  readonly #faults = new Set<DeviceFault>();
+  #lastId = 0;
+  /** Changes are made one after the other. */
+  #last: Promise<void> = Promise.resolve();
+
+  /** @param onHostFaults called with the events of the host that are in force when they have changed */
+  constructor(engine: Engine, onHostFaults: (faults: readonly HostFault[]) => void) {
+    this.#engine = engine;
+    this.#onHostFaults = onHostFaults;
+  }
+
+  /** The rules that are in force, in their order. */
+  get all(): readonly DeviceFault[] {
+    return [...this.#faults];
+  }
+
+  /** @throws TypeError, RangeError; ScriptError; VerbsError ENOSPC */
+  async add(rule: string, options: FaultRuleOptions = {}): Promise<DeviceFault> {
+    text('rule', rule);
+    const { seed = 1 } = checkOptions('device.addFault', options, CHECKS);
+    const [{ checkFaultRule }, { parseHostFault }] = await Promise.all([
+      import('../../probe/faults/matcher.js'),
+      import('../../probe/faults/hostfault.js'),
+    ]);
+    checkFaultRule(rule);
+    const hostFault = parseHostFault(rule);
+    const taken = new Set(this.all.map(({ slot }) => slot));
+    const slot = Array.from({ length: MAX_FAULT_RULES }, (_, i) => i).find((i) => !taken.has(i));
+    if (slot === undefined)
+      throw new VerbsError('ENOSPC', `the device has ${MAX_FAULT_RULES} rules of faults, the most: remove one of them`);
+    const end = () => {
+      this.#faults.delete(fault);
+      return this.#apply();
+    };
+    const counts = new Float64Array(this.#hits);
+    const fault: DeviceFault = new DeviceFault(++this.#lastId, rule, seed, slot, hostFault, counts, end);
+    this.#faults.add(fault);
+    try {
+      await this.#apply();
+    } catch (error) {
+      this.#faults.delete(fault);
+      throw error;
+    }
+    return fault;
+  }
+
+  #apply(): Promise<void> {
+    const applied = this.#last.then(async () => {
+      const ofHost = this.all.flatMap(({ hostFault }) => hostFault ?? []);
+      const ofPackets = this.all.filter(({ hostFault }) => hostFault === undefined);
+      const orders = ofPackets.map(({ id, rule, seed, slot }) => ({ id, rule, seed, slot }));
+      await this.#engine.setFaults([...orders, ...(isCutOff(ofHost) ? CUT_OFF : [])], this.#hits);
+      this.#onHostFaults(ofHost);
+    });
+    this.#last = applied.catch(() => {});
+    return applied;
+  }
+}
