@@ -27,6 +27,7 @@ const MODULES: readonly CommandModule[] = [
   { section: DIAGNOSTICS, names: ['devinfo'], load: async () => (await import('./devinfo.js')).devinfoCommand },
   { section: DIAGNOSTICS, names: ['demo'], load: async () => (await import('./demo/command.js')).demoCommand },
   { section: DIAGNOSTICS, names: ['stat'], load: async () => (await import('./stat/command.js')).statCommand },
+  { section: DIAGNOSTICS, names: ['fault'], load: async () => (await import('./fault.js')).faultCommand },
   { section: DIAGNOSTICS, names: ['ladder'], load: async () => (await import('./ladder.js')).ladderCommand },
   { section: DIAGNOSTICS, names: ['script'], load: async () => (await import('./script.js')).scriptCommand },
   { section: DIAGNOSTICS, names: ['probe'], load: async () => (await import('./probe/command.js')).probeCommand },

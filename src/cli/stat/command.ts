@@ -1,10 +1,11 @@
 /** `wasm-roce stat`: shows the counters of devices in other processes. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
-import { type PublishedDevice, publishedDevices } from '../../index.js';
+import type { PublishedDevice } from '../../index.js';
 import { EXIT_HELP, failure, usageError } from '../exit.js';
 import { quantity } from '../options.js';
 import { Output } from '../output.js';
+import { devicesOfHost } from './devices.js';
 import { prometheusText } from './prometheus.js';
 import { describe } from './table.js';
 
@@ -24,9 +25,10 @@ export function statCommand(program: Command): void {
     .command('stat')
     .summary('show the counters of devices in other processes')
     .description(
-      'Shows the counters of every device that processes of this user publish, and of its queue pairs, under their Linux ' +
-        'names (rdma statistic). The wasm-roce commands publish their devices; programs do so with the option publish of ' +
-        'openDevice. The table omits counters that are 0 everywhere; the other formats include them.',
+      'Shows the counters of the devices of other programs, and of their queue pairs, under their Linux names (rdma ' +
+        'statistic): of all programs that share the addresses of this host, if the broker runs as this user, or for root, ' +
+        'and of those of this user that publish their devices (option publish of openDevice; the wasm-roce commands do). ' +
+        'The table omits counters that are 0 everywhere; the other formats include them.',
     )
     .argument('[name]', 'only devices with this name or process ID')
     .option(
@@ -64,7 +66,8 @@ async function stat(name: string | undefined, flags: Flags): Promise<void> {
     } else {
       output.result(devices);
       if (seconds !== undefined && process.stdout.isTTY) output.stdout.write('\u001b[H\u001b[2J');
-      if (devices.length === 0) output.line('no process of this user publishes a device');
+      if (devices.length === 0)
+        output.line('no program shares its addresses, and no process of this user publishes a device');
       for (const device of devices) {
         const earlier = before.find(({ name, pid }) => name === device.name && pid === device.pid);
         const { all = false, explain = false } = flags;
@@ -79,10 +82,10 @@ async function stat(name: string | undefined, flags: Flags): Promise<void> {
 }
 
 async function devicesOf(name: string | undefined): Promise<PublishedDevice[]> {
-  const devices = await publishedDevices();
+  const devices = await devicesOfHost();
   if (name === undefined) return devices;
   const found = devices.filter((device) => device.name === name || String(device.pid) === name);
   if (found.length > 0) return found;
   const names = devices.map((device) => `${device.name} (process ${device.pid})`).join(', ') || 'none';
-  throw failure(`no device is published as '${name}'; published devices: ${names}`, { code: 'ENODEV' });
+  throw failure(`no device is called '${name}'; the devices are: ${names}`, { code: 'ENODEV' });
 }

@@ -3,12 +3,13 @@ import type { PublishedDevice } from '../../index.js';
 import { qpnText } from '../hex.js';
 import { type Metric, metricOf } from './metrics.js';
 
+const PROGRAM: Metric = { name: 'program_info', type: 'gauge', help: 'Process and command of the device: always 1.' };
 const PORT_UP: Metric = { name: 'port_up', type: 'gauge', help: 'Whether the port is active: 1, or 0.' };
 
 /**
  * Returns all counters of devices and queue pairs, grouped by family. Labels name the device, not its process, so that
- * a restarted program continues its series. Of devices with the same name, the second is called `name#2` and so on, in
- * the order of their processes.
+ * a restarted program continues its series; `wasm_roce_program_info` names the process. Of devices with the same name,
+ * the second is called `name#2` and so on, in the order of their processes.
  */
 export function prometheusText(devices: readonly PublishedDevice[]): string {
   const families = new Map<string, string[]>();
@@ -27,6 +28,7 @@ export function prometheusText(devices: readonly PublishedDevice[]): string {
     const count = (seen.get(published.name) ?? 0) + 1;
     seen.set(published.name, count);
     const labels = { name: count === 1 ? published.name : `${published.name}#${count}` };
+    add('wasm_roce', PROGRAM, { ...labels, pid: `${published.pid}`, command: published.command }, 1);
     add('wasm_roce', PORT_UP, { ...labels, device, interface: end, link }, state === 'ACTIVE' ? 1 : 0);
     for (const [counter, value] of Object.entries(counters)) add('wasm_roce', metricOf(counter), labels, value);
     for (const qp of qps) {

@@ -19,10 +19,10 @@ export interface TableOptions {
 }
 
 export function describe(device: PublishedDevice, options: TableOptions): string {
-  const { name, pid, link, interface: end, state, addresses } = device;
+  const { name, pid, command, link, interface: end, state, addresses } = device;
   const shown = device.qps.slice(0, MAX_QP_COLUMNS);
   const lines = [
-    `${styled('bold', printable(name))}, process ${pid}: ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
+    `${styled('bold', printable(name))}, process ${pid} (${printable(command)}): ${link} link on ${end}, ${state}, ${addresses.join(' ') || 'no address'}`,
   ];
   for (const { qpNum, type, state, peer } of shown)
     lines.push(`  qp ${qpnText(qpNum)} ${type} ${state}${peer ? ` to ${peer.address} qp ${qpnText(peer.qpNum)}` : ''}`);
