@@ -1,15 +1,16 @@
 /** The attacker: sends the frames of a flood on a packet socket, again and again, or misbehaves as a connected peer. */
 import { PacketLink } from '../../src/link/packet.js';
 import { Rig } from '../../test/link/rig.js';
+import { BROKER_PEERS, type BrokerPeer, type BrokerPeerName } from './brokerpeers.js';
 import { FLOODS, type FloodName, type Victim } from './floods.js';
 import { Pace } from './pace.js';
 import { DEVICE_PEERS, type DevicePeer, type DevicePeerName } from './peers.js';
 import { RAW_PEERS, type RawPeer, type RawPeerName } from './rawpeers.js';
 
 /** The attacks. */
-export type AttackName = FloodName | RawPeerName | DevicePeerName;
+export type AttackName = FloodName | RawPeerName | DevicePeerName | BrokerPeerName;
 /** The names of all attacks, in the order of the table. */
-export const ATTACKS: readonly AttackName[] = [FLOODS, RAW_PEERS, DEVICE_PEERS].flatMap(
+export const ATTACKS: readonly AttackName[] = [FLOODS, RAW_PEERS, DEVICE_PEERS, BROKER_PEERS].flatMap(
   (attacks) => Object.keys(attacks) as AttackName[],
 );
 
@@ -19,18 +20,20 @@ const SLOTS = 512;
 
 const isFlood = (name: AttackName): name is FloodName => name in FLOODS;
 const isRawPeer = (name: AttackName): name is RawPeerName => name in RAW_PEERS;
+const isBrokerPeer = (name: AttackName): name is BrokerPeerName => name in BROKER_PEERS;
 
 /** Serves calls of the bench: see `run.ts`. */
 export class Attacker {
   readonly #rigs = new Map<string, Rig>();
   readonly #pace = new Pace();
   #frames: Uint8Array[] = [];
-  #peer: RawPeer | DevicePeer | undefined;
+  #peer: RawPeer | DevicePeer | BrokerPeer | undefined;
 
   /** Prepares an attack. */
   prepare(name: AttackName, victim: Victim): void {
     if (isFlood(name)) this.#frames = Array.from({ length: FRAMES }, (_, n) => FLOODS[name](victim, n));
     else if (isRawPeer(name)) this.#peer = RAW_PEERS[name](victim, () => this.#rigOf(victim.attacker.interface));
+    else if (isBrokerPeer(name)) this.#peer = BROKER_PEERS[name](victim);
     else this.#peer = DEVICE_PEERS[name](victim);
   }
 

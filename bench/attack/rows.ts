@@ -28,6 +28,8 @@ export interface Row {
   /** Frames a second; of a connected peer connections, messages or requests a second. 0: as many as it can. */
   readonly rate: number;
   readonly bounds: readonly Bound[];
+  /** The attacker is a program on the target's host. Default false. */
+  readonly isLocal?: boolean;
 }
 
 const CALM: readonly Bound[] = [
@@ -67,4 +69,8 @@ export const ROWS: readonly Row[] = [
   { attack: 'atomic, repeated', rate: 50_000, bounds: SHARED },
   { attack: 'never-reading peers', rate: 0, bounds: CALM },
   { attack: 'RNR without end', rate: 0, bounds: SHARED },
+  { attack: 'broker, silent connections', rate: 5000, bounds: CALM, isLocal: true },
+  { attack: 'broker, wrong messages', rate: 5000, bounds: CALM, isLocal: true },
+  { attack: 'broker, joins', rate: 200, bounds: CALM, isLocal: true },
+  { attack: 'broker, listeners', rate: 500, bounds: CALM, isLocal: true },
 ];

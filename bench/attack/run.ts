@@ -54,7 +54,8 @@ export interface Phase {
 }
 
 export async function runRow(site: Site, setting: Setting, row: Row, phase: Phase): Promise<Outcome> {
-  const ends = [site.start('target', setting.mode === 'worker'), site.start('honest'), site.start('attacker')] as const;
+  const attacker = site.start('attacker', false, row.isLocal ? 'target' : 'attacker');
+  const ends = [site.start('target', setting.mode === 'worker'), site.start('honest'), attacker] as const;
   try {
     return await measure(ends, setting, row, phase);
   } finally {

@@ -76,13 +76,14 @@ export class Site implements AsyncDisposable {
   /**
    * Starts the program of a host; the target has CPUs of its own where there are two.
    * @param isThreaded the program has two busy threads: it may use the others' CPUs, too, if it has only one
+   * @param on the host that it runs on. Default: its own
    */
-  start(host: HostName, isThreaded = false): WorkerProcess {
+  start(host: HostName, isThreaded = false, on = host): WorkerProcess {
     const { a, b } = this.#cpus;
     const own = host === 'target' ? a : b;
     const cpus = isThreaded && !own.includes(',') ? `${a},${b}` : own;
     const command = [process.execPath, '--expose-gc', '--import', TSX, `${ROOT}/bench/attack/end.ts`, host];
-    return new WorkerProcess(startChild(['taskset', '-c', cpus, ...this.#enter(host)], command));
+    return new WorkerProcess(startChild(['taskset', '-c', cpus, ...this.#enter(on)], command));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
