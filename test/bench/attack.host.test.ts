@@ -15,6 +15,8 @@ const SHORT: readonly (Setting & { attack: AttackName; rate: number })[] = [
   { attack: 'REQ, no listener', rate: 5000, link: 'packet', mode: 'inline', family: 4 },
   { attack: 'REQ, off-link sources', rate: 5000, link: 'udp', mode: 'worker', family: 6 },
   { attack: 'connect and disconnect', rate: 100, link: 'packet', mode: 'inline', family: 6 },
+  { attack: 'broker, wrong messages', rate: 500, link: 'udp', mode: 'inline', family: 4 },
+  { attack: 'broker, joins', rate: 50, link: 'packet', mode: 'inline', family: 6 },
 ];
 
 describeIf(privilege, 'honest clients are served', () => {

@@ -159,6 +159,30 @@ describeIf(privilege, 'programs on one address', () => {
     await eventually(async () => expect(await two.call('joinMany', 1, '127.0.0.1')).toEqual({ joined: 1 }));
   });
 
+  test('get their packets again when one of them has removed the steering', async () => {
+    const programs = await start(4);
+    await Promise.all(programs.map((each) => each.talkTo(programs, ADDRESSES)));
+    const [hostile] = programs as [Program];
+    for (const address of ADDRESSES) await hostile.call('detach', address);
+    // what a wrong program receives meanwhile is for none of its queue pairs
+    for (const each of programs.slice(1)) await each.goesOn();
+    await Promise.all(programs.map((each) => each.goesOn()));
+    for (const each of programs) expect(await each.counts()).toMatchObject({ wrong: 0, ended: 0 });
+  });
+
+  test('wait for a broker without file descriptors, and are served when it has some', async () => {
+    const broker = host.start(MAIN, ['broker', '-q'], ['prlimit', '--nofile=48:48']);
+    await eventually(() => expect(host.sh('cat /proc/net/unix')).toContain('@wasm-roce/broker\n'));
+    const [one, two] = [await launch(1), await launch(2)] as const;
+    const joining = one.call('joinMany', 40, '127.0.0.3');
+    const { joined, error } = (await joining) as { joined: number; error?: string };
+    expect(joined).toBeGreaterThan(5);
+    expect(error).toMatch(/EMFILE|ETIMEDOUT: the broker \(pid \d+\) does not reply within 10 s/);
+    await one.child.kill();
+    expect(await two.call('joinMany', 5, '127.0.0.3')).toEqual({ joined: 5 });
+    await broker.kill();
+  });
+
   test('of three users come and go, and no connection of those that stay ends', async () => {
     const broker = host.start(MAIN, ['broker', '-q', ...OTHERS.flatMap((id) => ['--allow', `${id}`])]);
     const users = [0, ...OTHERS];

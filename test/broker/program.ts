@@ -8,7 +8,13 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Broker } from '../../src/broker/broker.js';
-import { type Connection as Conversation, type Device, type OpenOptions, openDevice } from '../../src/index.js';
+import {
+  type Connection as Conversation,
+  type Device,
+  type OpenOptions,
+  openDevice,
+  remoteDevices,
+} from '../../src/index.js';
 import { BrokerClient } from '../../src/link/broker/client.js';
 import { BrokerConnection } from '../../src/link/broker/connection.js';
 import { BROKER_NAME } from '../../src/link/broker/protocol.js';
@@ -18,6 +24,7 @@ let device: Device;
 let fatal: string | undefined;
 /** `ended`: connections of ours that have ended; `left`: clients. */
 const counts = { echoes: 0, wrong: 0, ended: 0, left: 0, served: 0 };
+const events: string[] = [];
 /** Messages of each of our connections. */
 const talks: number[] = [];
 const kept: unknown[] = [];
@@ -64,6 +71,7 @@ export const CALLS = {
       return { error: textOf(error) };
     }
     device.on('event', (event) => {
+      events.push(event.type);
       if (event.type === 'DEVICE_FATAL') fatal = event.reason;
     });
     const notes = device.notes.filter((note) => note.includes('UDP port'));
@@ -115,6 +123,11 @@ export const CALLS = {
     await once(socket, 'listening');
   },
 
+  events: () => events,
+
+  /** Asks the broker for control of its programs. @returns the error */
+  control: () => remoteDevices().then(() => undefined, textOf),
+
   slot: () => device.link.sharedPort?.slot,
 
   pid: () => process.pid,
@@ -133,6 +146,17 @@ export const CALLS = {
     const listener = native().unix.listen(BROKER_NAME);
     const command = `LISTEN_PID=$$ LISTEN_FDS=1 exec "${process.execPath}" --import tsx "${main}" broker -q --idle 1`;
     spawn('sh', ['-c', command], { stdio: ['ignore', 'ignore', 'inherit', listener] }).unref();
+  },
+
+  /** Removes what tells the programs of an address apart, by a socket that the broker has lent. */
+  async detach(address: string): Promise<void> {
+    const client = await BrokerClient.join([{ address, scope: 0 }], false);
+    const fd = await client.socketOf({ address, scope: 0 });
+    // SOL_SOCKET, SO_DETACH_REUSEPORT_BPF
+    const script = 'open(my $socket, "+<&=", 3) && setsockopt($socket, 1, 68, pack("i", 0)) or die $!';
+    const [status] = await once(spawn('perl', ['-e', script], { stdio: ['ignore', 'ignore', 'inherit', fd] }), 'exit');
+    kept.push(client);
+    if (status !== 0) throw new Error('not detached');
   },
 
   /** Runs a broker that admits nobody. */

@@ -80,7 +80,7 @@ describe('--prometheus', () => {
   });
 
   const device = (pid: number, name: string, counters: Counters): PublishedDevice => ({
-    ...{ name, pid, device: 'wasm0', interface: 'eth0', link: 'packet', state: 'ACTIVE' },
+    ...{ name, pid, command: `server ${pid}`, device: 'wasm0', interface: 'eth0', link: 'packet', state: 'ACTIVE' },
     ...{ addresses: [], counters, qps: [] },
   });
 

@@ -74,7 +74,9 @@ describe('the card', () => {
 describe('the facade', () => {
   const leaves = ['src/errors', 'src/native', 'src/packagefile', 'src/base'];
   const link = ['src/link', ...leaves];
-  const device = ['src/device', ...link];
+  // loaded when a device gets its first rule of faults
+  const faults = ['src/probe/faults', 'src/probe/packet', 'src/probe/script'];
+  const device = ['src/device', ...faults, ...link];
   const verbs = ['src/verbs', ...device];
   const cm = ['src/cm', ...verbs];
   const transport = ['src/transport', ...cm];
@@ -92,7 +94,7 @@ describe('the facade', () => {
       'src/link': leaves,
       // a process of its own, which moves no frames
       'src/broker': link,
-      'src/device': [...link, 'build/card', 'build/codes'],
+      'src/device': [...faults, ...link, 'build/card', 'build/codes'],
       'src/verbs': device,
       'src/cm/core': link,
       'src/cm': ['src/cm/core', ...verbs],
@@ -107,10 +109,11 @@ describe('the facade', () => {
       'src/probe/capture': ['src/probe/packet'],
       'src/probe/ladder': ['src/probe/packet', 'src/probe/capture', 'src/packagefile'],
       'src/probe/script': ['src/probe/packet', 'build/scriptgrammar'],
+      'src/probe/faults': ['src/probe/packet', 'src/probe/script', ...link],
       'src/probe/checks': ['src/probe/packet', 'src/probe/script', 'src/base'],
       'src/probe/report': ['src/probe/packet', 'src/probe/checks', 'src/probe/ladder', 'src/packagefile', ...link],
-      'src/probe/link': ['src/probe/packet', 'src/probe/script', 'src/probe/checks', ...link],
-      'src/probe': ['packet', 'script', 'capture', 'ladder', 'link', 'checks', 'report'].map(
+      'src/probe/link': [...faults, 'src/probe/checks', ...link],
+      'src/probe': ['packet', 'script', 'faults', 'capture', 'ladder', 'link', 'checks', 'report'].map(
         (name) => `src/probe/${name}`,
       ),
       'build/scriptgrammar': [],

@@ -1,0 +1,54 @@
+// Several programs of ours on one address, with peers on rxe: stock rping at the other end of each.
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { ChildProgram } from '../link/netns.js';
+import { corners, describeWithRxe } from './environment.js';
+import { CARD, GUEST } from './guest/network.js';
+
+const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+const PATIENCE = { timeout: 60_000 };
+const PORTS = [7611, 7612, 7613, 7614];
+const PINGS = 20;
+const FAMILIES = [
+  ['IPv4', CARD.ipv4, GUEST.ipv4, '0.0.0.0'],
+  ['IPv6', CARD.ipv6, GUEST.ipv6, '::0'],
+] as const;
+
+/** Starts `wasm-roce rping` as a process of its own. */
+function rping(...args: string[]): ChildProgram {
+  const options = ['--json', '-C', `${PINGS}`, '-V', ...args];
+  return new ChildProgram(process.execPath, ['--import', 'tsx', MAIN, 'rping', '-d', CARD.interface, ...options]);
+}
+
+/** Links of the four programs: all alike, or two of each. */
+const LINKS = [
+  ['packet', 'packet', 'packet', 'packet'],
+  ['udp', 'udp', 'packet', 'packet'],
+] as const;
+
+describeWithRxe('programs on one address', 1500, (environment) => {
+  const all = LINKS.flatMap((links) => FAMILIES.map((family) => [links, ...family] as const));
+  const rows = corners(all, ([[link], family]) => (link === 'packet') === (family === 'IPv4'));
+
+  test.each(rows)('%s serve stock clients at once, each on a port of its own: %s', async (links, _, ours) => {
+    const servers = links.map((link, i) => rping('-s', '-a', ours, '-p', `${PORTS[i]}`, '--link', link));
+    const client = (port: number) => `rping -c -V -v -C ${PINGS} -a ${ours} -p ${port}`;
+    // each is tried until its server listens
+    const tries = (port: number) =>
+      `for i in $(seq 50); do ${client(port)} && break; sleep 0.2; done | grep -c 'ping data'`;
+    const clients = PORTS.map((port) => environment.guest.run(tries(port), PATIENCE));
+    expect((await Promise.all(clients)).map(Number)).toEqual(PORTS.map(() => PINGS));
+    const reports = await Promise.all(servers.map((server) => server.line()));
+    for (const report of reports) expect(JSON.parse(report)).toMatchObject({ ok: true, pings: PINGS });
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  test.each(rows)('%s connect with one stock server at once: %s', async (links, _, __, theirs, any) => {
+    await using _server = environment.guest.spawn(['rping', '-s', '-P', '-V', '-a', any, '-p', '7620']);
+    await environment.guest.listening(7620, 'rdma');
+    const clients = links.map((link) => rping('-c', '-a', theirs, '-p', '7620', '--link', link));
+    const reports = await Promise.all(clients.map((client) => client.line()));
+    for (const report of reports) expect(JSON.parse(report)).toMatchObject({ ok: true, pings: PINGS });
+    await Promise.all(clients.map((client) => client.stop()));
+  });
+});
