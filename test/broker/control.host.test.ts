@@ -114,6 +114,26 @@ describeIf(privilege, 'a controller of the programs on one address', () => {
     expect((await other.counts()).echoes - before.echoes).toBeLessThan(2);
   });
 
+  test('leaves out a program whose replies are no lines of JSON, have a wrong shape or no end', async () => {
+    const program = await serve(1);
+    const hostile = await Program.start(host, 2, UNPRIVILEGED);
+    const replies = [
+      'no JSON\n',
+      'null\n',
+      '{"id":1}\n',
+      '{"id":1,"result":{"addresses":[1],"qps":[],"counters":{}}}\n',
+      '{"id":1,"result":{"device":"x","command":"x","interface":"x","link":"x","state":"x","addresses":[],"qps":[{}],"counters":{}}}\n',
+    ];
+    for (const reply of replies) await hostile.call('answerControl', '127.0.0.1', reply);
+    await hostile.call('answerControl', '127.0.0.1');
+    const pid = await pidOf(program);
+    expect(JSON.parse(run('stat', '--json'))).toEqual([expect.objectContaining({ pid })]);
+    expect(run('fault', '--list').trim()).toBe('no rule of faults is in force');
+    expect(JSON.parse(run('fault', '--json', '--keep', "'drop the 5th ACK'"))).toEqual([
+      expect.objectContaining({ pid }),
+    ]);
+  });
+
   test('is refused with the reason for a wrong rule, an absent program, and a user without the right', async () => {
     const fails = (...args: string[]) => {
       try {

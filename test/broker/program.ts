@@ -5,7 +5,9 @@
 import { spawn } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
+import { Socket } from 'node:net';
 import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Broker } from '../../src/broker/broker.js';
 import {
@@ -50,6 +52,10 @@ async function talk(connection: Conversation, name: string): Promise<void> {
     counts.echoes++;
     talks[number] = i + 1;
   }
+}
+
+function* endless(): Iterable<Buffer> {
+  for (;;) yield Buffer.alloc(2 ** 16, 'x');
 }
 
 /** The calls. Their results are plain data. */
@@ -177,6 +183,18 @@ export const CALLS = {
     poller.open([listener]);
     poller.start(-1, false);
     kept.push(poller);
+  },
+
+  /** Joins, and answers each request of a controller with a text; without one, with a line that does not end. */
+  async answerControl(address: string, text?: string): Promise<void> {
+    const client = await BrokerClient.join([{ address, scope: 0 }], false);
+    client.onControl = (fd) => {
+      native().releaseFd(fd);
+      const socket = new Socket({ fd, readable: true, writable: true });
+      socket.on('error', () => socket.destroy());
+      socket.once('data', () => (text === undefined ? Readable.from(endless()).pipe(socket) : socket.write(text)));
+    };
+    kept.push(client);
   },
 
   /** Joins with so many devices, as far as the broker lets them. @returns their number, and the error */

@@ -55,29 +55,25 @@ export class RemoteDevice {
 
   /** Returns state, addresses and counters of the device, and the command of its program. @throws VerbsError */
   async stat(): Promise<DeviceStat> {
-    const stat = await this.#request('stat');
-    if (isStat(stat)) return stat;
-    throw new VerbsError('EIO', `process ${this.pid} does not reply with the state of a device`);
+    return this.#checked(await this.#request('stat'), isStat, 'the state of a device');
   }
 
   /** Returns the rules of faults that are in force. @throws VerbsError */
   async faults(): Promise<readonly FaultState[]> {
-    const faults = await this.#request('faults');
-    if (Array.isArray(faults) && faults.every(isFault)) return faults;
-    throw new VerbsError('EIO', `process ${this.pid} does not reply with rules of faults`);
+    return this.#checked(await this.#request('faults'), areFaults, 'rules of faults');
   }
 
   /**
    * Adds a rule of faults, as `device.addFault` does. It ends with the control of the device, unless `keep` is true.
    * @throws VerbsError with the reason
    */
-  addFault(rule: string, { seed = 1, keep = false }: RemoteFaultOptions = {}): Promise<FaultState> {
-    return this.#request('add', { rule, seed, keep });
+  async addFault(rule: string, { seed = 1, keep = false }: RemoteFaultOptions = {}): Promise<FaultState> {
+    return this.#checked(await this.#request('add', { rule, seed, keep }), isFault, 'a rule of faults');
   }
 
   /** Removes a rule of faults. @throws VerbsError ENOENT if there is none with the number */
-  removeFault(id: number): Promise<FaultState> {
-    return this.#request('remove', { fault: id });
+  async removeFault(id: number): Promise<FaultState> {
+    return this.#checked(await this.#request('remove', { fault: id }), isFault, 'a rule of faults');
   }
 
   /** Ends the control of the device, and with it the rules that are not kept. A second call does nothing. */
@@ -85,7 +81,7 @@ export class RemoteDevice {
     this.#socket.destroy();
   }
 
-  async #request<Type extends keyof ControlResults>(type: Type, more: Message = {}): Promise<ControlResults[Type]> {
+  async #request(type: keyof ControlResults, more: Message = {}): Promise<unknown> {
     const id = ++this.#lastId;
     const reply = new Deferred<unknown>(() => this.#pending.delete(id));
     if (this.#socket.destroyed) throw this.#hasEnded();
@@ -93,7 +89,13 @@ export class RemoteDevice {
     this.#socket.write(`${JSON.stringify({ id, type, ...more })}\n`);
     if (!(await reply.isSettledWithin(REPLY_MS)))
       reply.reject(new VerbsError('ETIMEDOUT', `process ${this.pid} does not reply within ${REPLY_MS} ms`));
-    return (await reply.promise) as ControlResults[Type];
+    return reply.promise;
+  }
+
+  /** Returns a reply of the program, which may be another user's. @throws VerbsError EIO if it is not as expected */
+  #checked<T>(reply: unknown, isExpected: (value: unknown) => value is T, expected: string): T {
+    if (isExpected(reply)) return reply;
+    throw new VerbsError('EIO', `process ${this.pid} does not reply with ${expected}`);
   }
 
   #onReply(reply: Message): void {
@@ -112,7 +114,6 @@ export class RemoteDevice {
   }
 }
 
-/** Whether a program, perhaps of another user, has replied with the state of a device. */
 function isStat(value: unknown): value is DeviceStat {
   if (!isObject(value) || !Array.isArray(value.addresses) || !Array.isArray(value.qps)) return false;
   const texts = ['device', 'command', 'interface', 'link', 'state'].map((name) => value[name]);
@@ -136,16 +137,31 @@ function isQpStat(value: unknown): boolean {
   return hasFields && (peer === undefined || isPeer(peer));
 }
 
-const isFault = (value: unknown): boolean =>
+const isFault = (value: unknown): value is FaultState =>
   isObject(value) &&
   typeof value.rule === 'string' &&
   [value.id, value.seed, value.hits].every((each) => typeof each === 'number');
+
+const areFaults = (value: unknown): value is readonly FaultState[] => Array.isArray(value) && value.every(isFault);
+
+interface ListedProgram {
+  readonly number: number;
+  readonly slot: number;
+  readonly pid: number;
+  readonly uid: number;
+}
+
+const areListed = (value: unknown): value is readonly ListedProgram[] =>
+  Array.isArray(value) &&
+  value.every(
+    (each) => isObject(each) && ['number', 'slot', 'pid', 'uid'].every((name) => typeof each[name] === 'number'),
+  );
 
 /**
  * Returns the devices of all programs that use the broker of this network namespace: those that share their addresses.
  * Empty if there is no broker.
  * @throws VerbsError EPERM if the broker belongs to another user, and this process is not root; EOPNOTSUPP if it has
- * another version
+ * another version; ETIMEDOUT, EIO
  */
 export async function remoteDevices(): Promise<RemoteDevice[]> {
   const fd = native().unix.connect(BROKER_NAME);
@@ -157,11 +173,14 @@ export async function remoteDevices(): Promise<RemoteDevice[]> {
   const { connection, message } = greeting;
   const devices: RemoteDevice[] = [];
   try {
-    for (const program of message.programs as readonly Message[]) {
-      const stream = await streamTo(connection, program.number as number);
+    const { programs } = message;
+    if (!areListed(programs))
+      throw new VerbsError('EIO', `the broker (pid ${connection.peer.pid}) does not reply with its programs`);
+    for (const { number, pid, uid, slot } of programs) {
+      const stream = await streamTo(connection, number);
       // one that has ended meanwhile
       if (stream === undefined) continue;
-      devices.push(new RemoteDevice(program.pid as number, program.uid as number, program.slot as number, stream));
+      devices.push(new RemoteDevice(pid, uid, slot, stream));
     }
     return devices;
   } catch (error) {

@@ -9,11 +9,19 @@ export const MAX_REPLY = 2 ** 27;
  * @param maxCharacters of a line; a socket that receives a longer one is destroyed
  */
 export function onLines(socket: Socket, maxCharacters: number, onLine: (line: string) => void): void {
-  let rest = '';
+  let rest: string[] = [];
+  let length = 0;
   socket.setEncoding('utf8').on('data', (text: string) => {
-    const lines = (rest + text).split('\n');
-    rest = lines.pop() as string;
-    if (rest.length > maxCharacters) socket.destroy();
-    for (const line of lines) if (!socket.destroyed) onLine(line);
+    // pieces of a long line are joined once
+    const [end = '', ...others] = text.split('\n');
+    rest.push(end);
+    length += end.length;
+    for (const begin of others) {
+      if (socket.destroyed || length > maxCharacters) break;
+      onLine(rest.join(''));
+      rest = [begin];
+      length = begin.length;
+    }
+    if (length > maxCharacters) socket.destroy();
   });
 }
