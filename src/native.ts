@@ -206,7 +206,7 @@ export interface NativeXskSocket {
 /** Waits in the event loop until a file descriptor is readable or a timer expires, then calls back once. */
 export interface NativePoller {
   /** Creates the epoll instance and adds the file descriptors. Call it once, first. @returns 0 or -errno */
-  open(fds: number[]): number;
+  open(fds: readonly number[]): number;
   /** Adds a file descriptor. It is removed when it is closed. @returns 0 or -errno */
   add(fd: number): number;
   /** Returns the epoll instance: a file descriptor that is readable when one of the others is. -1 if closed. */

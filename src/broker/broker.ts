@@ -21,6 +21,7 @@ import {
 import { errnoError, errnoName } from '../link/errno.js';
 import { closeFds } from '../link/fds.js';
 import { ROCE_PORT } from '../link/headers.js';
+import { openPoller } from '../link/poller.js';
 import { type NativePoller, native } from '../native.js';
 import { type Member, PortGroup } from './portgroup.js';
 import { Program } from './program.js';
@@ -57,6 +58,9 @@ const RESTEER_MS = 1000;
 type Kept =
   | { readonly kind: 'lease'; readonly slot: number; readonly secret: string; readonly onlyLocal: boolean }
   | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly secret?: string };
+
+/** A program, as the vault keeps it. */
+type KeptProgram = Pick<Program, 'slot' | 'secret' | 'onlyLocal' | 'lease'>;
 
 const own = process.getuid?.() ?? 0;
 
@@ -111,8 +115,7 @@ export class Broker {
     this.closed = new Promise((resolve) => {
       this.#onClosed = resolve;
     });
-    this.#poller = new (native().Poller)(() => this.#accept());
-    this.#poller.open([listener]);
+    this.#poller = openPoller([listener], () => this.#accept());
     this.#poller.start(-1, true);
     this.#setIdle();
   }
@@ -145,7 +148,7 @@ export class Broker {
     while (this.#strangers.size < MAX_STRANGERS) {
       fd = native().unix.accept(this.#listener);
       if (fd < 0) break;
-      this.#greet(fd);
+      this.#welcome(fd);
     }
     if (this.#isClosed) return;
     if (fd < 0 && errnoName(fd) !== 'EAGAIN') {
@@ -158,6 +161,17 @@ export class Broker {
     }
   }
 
+  #welcome(fd: number): void {
+    try {
+      this.#greet(fd);
+    } catch (error) {
+      this.#log(`a program cannot join: ${(error as Error).message}`);
+      native().unix.send(fd, Buffer.from(JSON.stringify({ id: 0, ...errorMessage(error) })), []);
+      native().closeFd(fd);
+    }
+  }
+
+  /** @throws VerbsError EIO without file descriptors */
   #greet(fd: number): void {
     let program: Promise<Program | undefined> | undefined;
     const leave = () => {
@@ -242,7 +256,13 @@ export class Broker {
     if (typeof pair === 'number') throw errnoError(pair, 'the broker has no lease', {});
     const [lease, theirs] = pair;
     const secret = randomBytes(16).toString('hex');
-    const program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
+    let program: Program;
+    try {
+      program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
+    } catch (error) {
+      closeFds(pair);
+      throw error;
+    }
     for (const at of addresses) program.addresses.add(addressKey(at));
     connection.send({ id, slot, secret }, [theirs, this.#vault.fd]);
     native().closeFd(theirs);
@@ -251,7 +271,7 @@ export class Broker {
     return program;
   }
 
-  #addProgram({ slot, secret, onlyLocal, lease }: Pick<Program, 'slot' | 'secret' | 'onlyLocal' | 'lease'>): Program {
+  #addProgram({ slot, secret, onlyLocal, lease }: KeptProgram): Program {
     const program = new Program(++this.#lastNumber, slot, secret, onlyLocal, lease, () => this.#end(program));
     this.#programs.set(secret, program);
     clearTimeout(this.#idle);
@@ -280,6 +300,16 @@ export class Broker {
     return program;
   }
 
+  /** Without file descriptors for its lease, a program of the earlier broker loses its slot. */
+  #restoreProgram(program: KeptProgram): void {
+    try {
+      this.#addProgram(program);
+    } catch (error) {
+      native().closeFd(program.lease);
+      this.#log(`the program in slot ${program.slot} is lost: ${(error as Error).message}`);
+    }
+  }
+
   /** Takes the sockets of an earlier broker from its vault. */
   #restore(fd: number): void {
     const duplicate = native().dupFd(fd);
@@ -289,7 +319,7 @@ export class Broker {
     const members = new Map<string, { at: HostAddress; members: Member[] }>();
     for (const { fd: kept, is } of entries) {
       if (is.kind === 'lease' && !this.#programs.has(is.secret)) {
-        this.#addProgram({ ...is, lease: kept });
+        this.#restoreProgram({ ...is, lease: kept });
       } else if (is.kind === 'member' && !this.#groups.has(addressKey(is.at))) {
         const key = addressKey(is.at);
         const found = members.get(key) ?? { at: is.at, members: [] };

@@ -1,6 +1,7 @@
 /** A device of a program that uses sockets of the broker. */
 
 import type { BrokerConnection } from '../link/broker/connection.js';
+import { openPoller } from '../link/poller.js';
 import { type NativePoller, native } from '../native.js';
 
 /**
@@ -19,6 +20,7 @@ export class Program {
    * @param number another one for each program of the broker
    * @param lease the broker's end, which the program owns from now on
    * @param onEnd the program has ended, or has closed the device
+   * @throws VerbsError EIO; the lease is still the caller's
    */
   constructor(
     readonly number: number,
@@ -29,12 +31,11 @@ export class Program {
     readonly lease: number,
     onEnd: () => void,
   ) {
-    this.#poller = new (native().Poller)(() => {
+    this.#poller = openPoller([lease], () => {
       // nothing is ever sent on a lease, so this is its end
       if (native().unix.receive(lease, false) === undefined) return onEnd();
       this.#poller.start(-1, false);
     });
-    this.#poller.open([lease]);
     this.#poller.start(-1, false);
   }
 

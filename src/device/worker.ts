@@ -7,6 +7,7 @@ import { MessageChannel, Worker } from 'node:worker_threads';
 import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
+import { openPoller } from '../link/poller.js';
 import { transferLink } from '../link/transfer.js';
 import { type NativePoller, native } from '../native.js';
 import { packageFile } from '../packagefile.js';
@@ -85,8 +86,7 @@ export class WorkerEngine implements Engine {
     if (trace > 0) this.trace = new Trace(card, trace);
     this.linkChanged();
     this.#eventfds = { worker: openEventfd(), app: openEventfd() };
-    this.#poller = new (native().Poller)(() => this.#onWake());
-    this.#poller.open([this.#eventfds.app]);
+    this.#poller = openPoller([this.#eventfds.app], () => this.#onWake());
     this.#poller.start(-1, false);
     const data: CardWorkerData = {
       module: cardModule(),

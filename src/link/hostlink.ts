@@ -22,6 +22,7 @@ import type {
 import { watchInterfaces } from './monitor.js';
 import { interfaceNames } from './names.js';
 import { watchNextHops } from './neighbour.js';
+import { openPoller } from './poller.js';
 import { RecentPaths } from './recentpaths.js';
 import type { LinkTransfer } from './transfer.js';
 
@@ -66,13 +67,13 @@ export abstract class HostLink implements Link {
     this.#sockets = sockets;
     this.#shared = shared;
     shared?.onLost(() => this.close());
-    this.#poller = new (native().Poller)(() => this.#onReady());
-    const result = this.#poller.open(fds);
-    if (result === 0) return;
-    // not `close`, which a derived class may override: its fields do not exist yet
-    this.#poller.close();
-    sockets.close();
-    throw new VerbsError('EIO', `the event loop cannot watch the link's sockets (${errnoName(result)})`);
+    try {
+      this.#poller = openPoller(fds, () => this.#onReady());
+    } catch (error) {
+      // not `close`, which a derived class may override: its fields do not exist yet
+      sockets.close();
+      throw error;
+    }
   }
 
   abstract attach(frames: Frames): void;

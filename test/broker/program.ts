@@ -158,8 +158,8 @@ export const CALLS = {
   async detach(address: string): Promise<void> {
     const client = await BrokerClient.join([{ address, scope: 0 }], false);
     const fd = await client.socketOf({ address, scope: 0 });
-    // SOL_SOCKET, SO_DETACH_REUSEPORT_BPF
-    const script = 'open(my $socket, "+<&=", 3) && setsockopt($socket, 1, 68, pack("i", 0)) or die $!';
+    // of SOL_SOCKET: SO_DETACH_REUSEPORT_BPF
+    const script = 'open(my $socket, "+<&=", 3) or die $!; setsockopt($socket, 1, 68, pack("i", 0)) or die $!';
     const [status] = await once(spawn('perl', ['-e', script], { stdio: ['ignore', 'ignore', 'inherit', fd] }), 'exit');
     kept.push(client);
     if (status !== 0) throw new Error('not detached');

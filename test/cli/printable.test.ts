@@ -79,9 +79,10 @@ describe('a command prints no control characters of others', () => {
     },
   );
 
-  test('stat escapes them in the name of a device of another process', () => {
+  test('stat escapes them in the name and the command of a device of another process', () => {
     const device = {
       name: HOSTILE,
+      command: HOSTILE,
       pid: 1,
       link: 'udp',
       interface: 'lo',

@@ -33,7 +33,6 @@ test('--fault hits the chosen packets, and the report counts them', async () => 
 test.each([
   [['--fault', 'drop the 5 *'], 'argument \'drop the 5 *\' is invalid. fault:1:10: expected ordinal, found "5"'],
   [Array(17).fill(['--fault', 'drop every *']).flat(), 'There must be at most 16 rules.'],
-  [['--mode', 'worker', '--fault', 'drop every *'], '--fault needs --mode inline, found --mode worker'],
 ])('refuses %j', async (words, message) => {
   const { status, stderr } = await run(['pingpong', ...words, '127.0.0.1']);
   expect(status).toBe(2);

@@ -40,7 +40,7 @@ afterAll(async () => {
 test('prints a table for each device, with a column for each queue pair', async () => {
   const { status, stdout } = await run(['stat'], env());
   expect(status).toBe(0);
-  expect(stdout).toMatch(new RegExp(`one, process ${process.pid}: memory link on mem0, ACTIVE, `));
+  expect(stdout).toMatch(new RegExp(`one, process ${process.pid} \\(.+\\): memory link on mem0, ACTIVE, `));
   expect(stdout).toMatch(/ {2}qp 0x[0-9a-f]{6} RC RTS to [\d.]+ qp 0x[0-9a-f]{6}\n/);
   expect(stdout).toMatch(/counter +device +0x[0-9a-f]{6}/);
   expect(stdout).toMatch(/sent_pkts +1 +1/);
@@ -86,7 +86,10 @@ describe('--prometheus', () => {
 
   test('a restarted process continues its series, and two devices of one name have their own', () => {
     const text = (...pids: number[]) => prometheusText(pids.map((pid) => device(pid, 'a "b"\n\\', { sent_pkts: 3 })));
-    expect(text(7)).toBe(text(4711));
+    const isSeries = (line: string) => !line.startsWith('wasm_roce_program_info{');
+    const series = (pid: number) => text(pid).split('\n').filter(isSeries);
+    expect(series(7)).toEqual(series(4711));
+    expect(text(7)).toContain('pid="7",command="server 7"} 1\n');
     const names = parse(text(9, 7))[0]?.metrics.map(({ labels }) => labels?.name);
     expect(names).toEqual(['a "b"\n\\', 'a "b"\n\\#2']);
   });
@@ -142,7 +145,7 @@ describe('--watch', () => {
     const { status, stdout } = await watching.ended;
     expect(status).toBe(130);
     for (const screen of stdout.split('\u001b[H\u001b[2J').slice(1, -1))
-      expect(screen.trim()).toMatch(/^one, process \d+: memory link/);
+      expect(screen.trim()).toMatch(/^one, process \d+ \(.+\): memory link/);
     // no mode of the terminal is set that would have to be reset
     expect(stdout).not.toContain('\u001b[?');
     await eventually(() => expect(traces()).toEqual(before));
@@ -150,7 +153,7 @@ describe('--watch', () => {
 
   test('without a device says so, and goes on', async () => {
     const watching = start(['stat', '--watch', '0.1'], { env: { XDG_RUNTIME_DIR: mkdtempSync(join(base, 'none-')) } });
-    await watching.prints((stdout) => times(stdout, 'no process of this user publishes a device') >= 2);
+    await watching.prints((stdout) => times(stdout, 'and no process of this user publishes a device') >= 2);
     watching.child.kill('SIGINT');
     expect((await watching.ended).status).toBe(130);
   });
@@ -159,13 +162,13 @@ describe('--watch', () => {
 test('an unknown name gives status 1, and the known names', async () => {
   const { status, stderr } = await run(['stat', 'two'], env());
   expect(status).toBe(1);
-  expect(stderr).toMatch(/^wasm-roce: no device is published as 'two'; published devices: one \(process \d+\), one/);
+  expect(stderr).toMatch(/^wasm-roce: no device is called 'two'; the devices are: one \(process \d+\), one/);
   expect((await run(['stat', '--json', '--prometheus'], env())).status).toBe(2);
 });
 
 test('without a device it says so', async () => {
   const empty = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
   const { stdout } = await run(['stat'], { env: { XDG_RUNTIME_DIR: empty } });
-  expect(stdout).toBe('no process of this user publishes a device\n');
+  expect(stdout).toBe('no program shares its addresses, and no process of this user publishes a device\n');
   rmSync(empty, { recursive: true });
 });

@@ -4,7 +4,7 @@ import { performance, sleep } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
 import { closeFds } from '../fds.js';
-import { BrokerConnection, type Message } from './connection.js';
+import { BrokerConnection, type ConnectionEvents, type Message } from './connection.js';
 import { addressKey, errorIn, type HostAddress, PROTOCOL_VERSION, type Service, serviceMessage } from './protocol.js';
 import { connectBroker } from './start.js';
 
@@ -215,6 +215,16 @@ const noReply = (connection: BrokerConnection | undefined) => {
   return new VerbsError('ETIMEDOUT', `${who} does not reply within ${REPLY_MS / 1000} s`);
 };
 
+/** @throws VerbsError EIO; the socket is closed */
+function connectionOn(fd: number, events: ConnectionEvents): BrokerConnection {
+  try {
+    return new BrokerConnection(fd, events);
+  } catch (error) {
+    native().closeFd(fd);
+    throw error;
+  }
+}
+
 /**
  * Sends the first message of a connection.
  * @returns undefined if the broker ends the connection without a reply
@@ -226,7 +236,7 @@ export async function converse(
   fds: readonly number[] = [],
 ): Promise<Greeting | undefined> {
   const reply = new Deferred<Reply | undefined>();
-  const connection: BrokerConnection = new BrokerConnection(fd, {
+  const connection = connectionOn(fd, {
     onMessage: (answer, received) => {
       // what follows is for the events of the caller
       connection.pause();
@@ -241,12 +251,13 @@ export async function converse(
     throw new VerbsError('EPERM', `the broker (pid ${pid}) belongs to user ${uid}, whom root does not trust`);
   }
   connection.keepsAlive = true;
-  const isSent = connection.send({ id: 0, version: PROTOCOL_VERSION, ...message }, fds);
-  if (isSent && !(await reply.isSettledWithin(REPLY_MS))) {
+  // a broker without file descriptors has replied before it reads this
+  connection.send({ id: 0, version: PROTOCOL_VERSION, ...message }, fds);
+  if (!(await reply.isSettledWithin(REPLY_MS))) {
     connection.close();
     throw noReply(connection);
   }
-  const answer = isSent ? await reply.promise : undefined;
+  const answer = await reply.promise;
   connection.keepsAlive = false;
   if (answer === undefined) {
     connection.close();

@@ -2,6 +2,7 @@
 import { constants } from 'node:os';
 import { type NativePoller, native, type UnixMessage } from '../../native.js';
 import { closeFds } from '../fds.js';
+import { openPoller } from '../poller.js';
 
 /** A process at the other end, as the kernel knows it (SO_PEERCRED). */
 export interface PeerProcess {
@@ -36,14 +37,16 @@ export class BrokerConnection {
   #isPaused = false;
   #isClosed = false;
 
-  /** @param fd a connected socket, which the connection owns */
+  /**
+   * @param fd a connected socket, which the connection owns
+   * @throws VerbsError EIO; the socket is still the caller's
+   */
   constructor(fd: number, events: ConnectionEvents) {
     this.#fd = fd;
     this.#events = events;
     const peer = native().unix.peer(fd);
     this.peer = typeof peer === 'number' ? NO_PEER : peer;
-    this.#poller = new (native().Poller)(() => this.#onReadable());
-    this.#poller.open([fd]);
+    this.#poller = openPoller([fd], () => this.#onReadable());
     this.#wait();
   }
 

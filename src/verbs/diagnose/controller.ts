@@ -12,7 +12,7 @@ import { native } from '../../native.js';
 import type { ControlResults, FaultState } from './control.js';
 import type { FaultRuleOptions } from './faults.js';
 import { MAX_REPLY, onLines } from './lines.js';
-import type { DeviceStat } from './stat.js';
+import { type DeviceStat, isDeviceStat, isObject } from './stat.js';
 
 /** Options of `RemoteDevice.addFault`. */
 export interface RemoteFaultOptions extends FaultRuleOptions {
@@ -55,7 +55,7 @@ export class RemoteDevice {
 
   /** Returns state, addresses and counters of the device, and the command of its program. @throws VerbsError */
   async stat(): Promise<DeviceStat> {
-    return this.#checked(await this.#request('stat'), isStat, 'the state of a device');
+    return this.#checked(await this.#request('stat'), isDeviceStat, 'the state of a device');
   }
 
   /** Returns the rules of faults that are in force. @throws VerbsError */
@@ -112,29 +112,6 @@ export class RemoteDevice {
   #hasEnded(): VerbsError {
     return new VerbsError('ECANCELED', `process ${this.pid} has ended, or has closed its device`);
   }
-}
-
-function isStat(value: unknown): value is DeviceStat {
-  if (!isObject(value) || !Array.isArray(value.addresses) || !Array.isArray(value.qps)) return false;
-  const texts = ['device', 'command', 'interface', 'link', 'state'].map((name) => value[name]);
-  return (
-    [...texts, ...value.addresses].every((each) => typeof each === 'string') &&
-    areCounters(value.counters) &&
-    value.qps.every(isQpStat)
-  );
-}
-
-const isObject = (value: unknown): value is Message => typeof value === 'object' && value !== null;
-
-const areCounters = (value: unknown): boolean =>
-  isObject(value) && Object.values(value).every((count) => typeof count === 'number');
-
-function isQpStat(value: unknown): boolean {
-  if (!isObject(value) || !areCounters(value.counters)) return false;
-  const { qpNum, type, state, peer } = value;
-  const isPeer = (end: unknown) => isObject(end) && typeof end.address === 'string' && typeof end.qpNum === 'number';
-  const hasFields = typeof qpNum === 'number' && typeof type === 'string' && typeof state === 'string';
-  return hasFields && (peer === undefined || isPeer(peer));
 }
 
 const isFault = (value: unknown): value is FaultState =>

@@ -10,7 +10,7 @@ import { invalidValue, VerbsError } from '../../errors.js';
 import { parseMessage } from '../../link/broker/connection.js';
 import { ensureRuntimeFolder } from '../../link/runtimefolder.js';
 import { MAX_REPLY, onLines } from './lines.js';
-import type { DeviceStat } from './stat.js';
+import { type DeviceStat, isDeviceStat } from './stat.js';
 
 /** A device that a process of this user has published, from {@link publishedDevices}. */
 export interface PublishedDevice extends DeviceStat {
@@ -115,9 +115,19 @@ function queryDevice(path: string): Promise<PublishedDevice | undefined> {
     });
     socket.on('connect', () => socket.write(`${REQUEST}\n`));
     socket.on('close', () => finish());
-    onLines(socket, MAX_REPLY, (line) => finish(parseMessage(line) as PublishedDevice | undefined));
+    onLines(socket, MAX_REPLY, (line) => {
+      const answer = parseMessage(line);
+      finish(isPublished(answer) ? answer : undefined);
+    });
   });
 }
+
+const isPublished = (value: unknown): value is PublishedDevice =>
+  isDeviceStat(value) &&
+  'name' in value &&
+  typeof value.name === 'string' &&
+  'pid' in value &&
+  Number.isInteger(value.pid);
 
 function removeSockets(): void {
   for (const path of socketPaths) rmSync(path, { force: true });

@@ -45,3 +45,29 @@ export interface QpStat {
   /** Counters of the queue pair. */
   readonly counters: Counters;
 }
+
+/** Whether a program, perhaps a hostile one, has replied with the state of a device. */
+export function isDeviceStat(value: unknown): value is DeviceStat {
+  if (!isObject(value) || !Array.isArray(value.addresses) || !Array.isArray(value.qps)) return false;
+  const texts = ['device', 'command', 'interface', 'link', 'state'].map((name) => value[name]);
+  return (
+    [...texts, ...value.addresses].every((each) => typeof each === 'string') &&
+    areCounters(value.counters) &&
+    value.qps.every(isQpStat)
+  );
+}
+
+/** Whether a value of JSON has fields. */
+export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null;
+
+const areCounters = (value: unknown): boolean =>
+  isObject(value) && Object.values(value).every((count) => typeof count === 'number');
+
+function isQpStat(value: unknown): boolean {
+  if (!isObject(value) || !areCounters(value.counters)) return false;
+  const { qpNum, type, state, peer } = value;
+  const isPeer = (end: unknown) => isObject(end) && typeof end.address === 'string' && typeof end.qpNum === 'number';
+  const hasFields = typeof qpNum === 'number' && typeof type === 'string' && typeof state === 'string';
+  return hasFields && (peer === undefined || isPeer(peer));
+}
