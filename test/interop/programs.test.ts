@@ -14,10 +14,23 @@ const FAMILIES = [
   ['IPv6', CARD.ipv6, GUEST.ipv6, '::0'],
 ] as const;
 
-/** Starts `wasm-roce rping` as a process of its own. */
+/** Starts `wasm-roce rping` as a process of its own, whose notes are in its output. */
 function rping(...args: string[]): ChildProgram {
-  const options = ['--json', '-C', `${PINGS}`, '-V', ...args];
-  return new ChildProgram(process.execPath, ['--import', 'tsx', MAIN, 'rping', '-d', CARD.interface, ...options]);
+  const options = ['--json', '-C', `${PINGS}`, '-V', '--ib-dev', CARD.interface, ...args];
+  const command = [process.execPath, '--import', 'tsx', MAIN, 'rping', ...options];
+  return new ChildProgram('sh', ['-c', 'exec "$@" 2>&1', 'sh', ...command]);
+}
+
+/** Reads the next lines of programs, and expects each to match. */
+async function linesOf(programs: readonly ChildProgram[], expected: RegExp): Promise<string[]> {
+  const lines = await Promise.all(programs.map((program) => program.line()));
+  for (const line of lines) expect(line).toMatch(expected);
+  return lines;
+}
+
+async function expectPings(programs: readonly ChildProgram[]): Promise<void> {
+  for (const line of await linesOf(programs, /^\{/)) expect(JSON.parse(line)).toMatchObject({ ok: true, pings: PINGS });
+  await Promise.all(programs.map((program) => program.stop()));
 }
 
 /** Links of the four programs: all alike, or two of each. */
@@ -32,23 +45,18 @@ describeWithRxe('programs on one address', 1500, (environment) => {
 
   test.each(rows)('%s serve stock clients at once, each on a port of its own: %s', async (links, _, ours) => {
     const servers = links.map((link, i) => rping('-s', '-a', ours, '-p', `${PORTS[i]}`, '--link', link));
-    const client = (port: number) => `rping -c -V -v -C ${PINGS} -a ${ours} -p ${port}`;
-    // each is tried until its server listens
-    const tries = (port: number) =>
-      `for i in $(seq 50); do ${client(port)} && break; sleep 0.2; done | grep -c 'ping data'`;
-    const clients = PORTS.map((port) => environment.guest.run(tries(port), PATIENCE));
+    await linesOf(servers, /^waiting for a client/);
+    const clients = PORTS.map((port) =>
+      environment.guest.run(`rping -c -V -v -C ${PINGS} -a ${ours} -p ${port} | grep -c 'ping data'`, PATIENCE),
+    );
     expect((await Promise.all(clients)).map(Number)).toEqual(PORTS.map(() => PINGS));
-    const reports = await Promise.all(servers.map((server) => server.line()));
-    for (const report of reports) expect(JSON.parse(report)).toMatchObject({ ok: true, pings: PINGS });
-    await Promise.all(servers.map((server) => server.stop()));
+    await expectPings(servers);
   });
 
   test.each(rows)('%s connect with one stock server at once: %s', async (links, _, __, theirs, any) => {
     await using _server = environment.guest.spawn(['rping', '-s', '-P', '-V', '-a', any, '-p', '7620']);
     await environment.guest.listening(7620, 'rdma');
     const clients = links.map((link) => rping('-c', '-a', theirs, '-p', '7620', '--link', link));
-    const reports = await Promise.all(clients.map((client) => client.line()));
-    for (const report of reports) expect(JSON.parse(report)).toMatchObject({ ok: true, pings: PINGS });
-    await Promise.all(clients.map((client) => client.stop()));
+    await expectPings(clients);
   });
 });
