@@ -464,14 +464,24 @@ export function native(): NativeAddon {
     loaded = createRequire(import.meta.url)(ADDON) as NativeAddon;
     return loaded;
   } catch (cause) {
-    const reason = existsSync(ADDON)
-      ? `the native addon does not load (${(cause as Error).message.split('\n')[0]})`
-      : `the native addon for linux-${process.arch} is missing`;
-    throw new VerbsError(
-      'EOPNOTSUPP',
-      `${reason}: build it with \`node ${BUILDER}\`, which needs g++, the headers of Linux, ` +
-        'and the packages node-addon-api and node-api-headers, or use the memory link, which needs no addon',
-      { cause },
-    );
+    throw new VerbsError('EOPNOTSUPP', `${reasonOf(cause as Error)}, or use the memory link, which needs no addon`, {
+      cause,
+    });
   }
+}
+
+/** Returns why the addon does not load, and what helps. */
+function reasonOf({ message, code }: NodeJS.ErrnoException): string {
+  if (code === 'ERR_DLOPEN_DISABLED')
+    return (
+      "the native addon does not load: Node's options forbid addons (--no-addons, or the permission model without " +
+      '--allow-addons): change them'
+    );
+  const reason = existsSync(ADDON)
+    ? `the native addon does not load (${message.split('\n')[0]})`
+    : `the native addon for linux-${process.arch} is missing`;
+  return (
+    `${reason}: build it with \`node ${BUILDER}\`, which needs g++, the headers of Linux, ` +
+    'and the packages node-addon-api and node-api-headers'
+  );
 }

@@ -1,5 +1,6 @@
 /** Programs on the target's own host that misuse the broker. */
-import { BrokerConnection, type Message } from '../../src/link/broker/connection.js';
+import type { Message } from '../../src/base/message.js';
+import { BrokerConnection } from '../../src/link/broker/connection.js';
 import { BROKER_NAME, PROTOCOL_VERSION } from '../../src/link/broker/protocol.js';
 import { native } from '../../src/native.js';
 import type { Victim } from './floods.js';

@@ -5,9 +5,10 @@
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import { ipBytes } from '../base/address.js';
+import type { Message } from '../base/message.js';
 import { clearInterval, clearTimeout, performance, setInterval, setTimeout, sleep } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
-import { BrokerConnection, type Message, type PeerProcess } from '../link/broker/connection.js';
+import { BrokerConnection, type PeerProcess } from '../link/broker/connection.js';
 import {
   addressesIn,
   addressIn,

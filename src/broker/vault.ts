@@ -4,7 +4,7 @@
  * next broker finds all of them. A change is written behind the messages of the state before it, which then go: one
  * state is whole, whenever the broker is killed.
  */
-import { parseMessage } from '../link/broker/connection.js';
+import { parseMessage } from '../base/message.js';
 import { errnoError } from '../link/errno.js';
 import { closeFds } from '../link/fds.js';
 import { native, type UnixMessage } from '../native.js';

@@ -30,6 +30,8 @@ export interface CardWorkerData {
   readonly trace?: { readonly capacity: number; readonly shared: SharedArrayBuffer };
   /** Value of process.hrtime when the device's clock is 0 (ns). */
   readonly clockOrigin: bigint;
+  /** Whether the thread takes no turn before it has got rules of faults. */
+  readonly waitsForFaults: boolean;
 }
 
 /** Rules of faults that the application's thread sets. The card's thread reads it when `turnLock.hasFaultRequest`. */
@@ -66,8 +68,9 @@ class CardWorker {
     this.#clockOffset = Number(process.hrtime.bigint() - data.clockOrigin) - performance.now() * 1e6;
   }
 
-  /** Takes turns until the application requests the stop. */
-  async run(): Promise<void> {
+  /** Takes turns until the application requests the stop. @param waits for faults, which come before the first turn */
+  async run(waits: boolean): Promise<void> {
+    while (waits && !this.#turnLock.hasFaultRequest && !this.#turnLock.isStopping) this.#sleep(0);
     for (;;) {
       this.#takeTurns();
       if (this.#turnLock.isStopping) break;
@@ -157,7 +160,7 @@ const turnLock = new TurnLock(data.turnLock);
 try {
   const worker = new CardWorker(await Card.join(data.module, data.memory, data.options), data);
   parentPort?.postMessage('running');
-  await worker.run();
+  await worker.run(data.waitsForFaults);
   turnLock.markStopped();
 } catch (error) {
   turnLock.markFailed(error instanceof Error ? (error.stack ?? error.message) : String(error));

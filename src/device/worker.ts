@@ -31,6 +31,8 @@ export interface WorkerOptions {
   readonly spinUs: number;
   /** Number of frames whose headers the trace keeps; 0 = no trace. */
   readonly trace: number;
+  /** Whether the card takes no turn before the first `setFaults`. */
+  readonly waitsForFaults: boolean;
 }
 
 /**
@@ -77,7 +79,7 @@ export class WorkerEngine implements Engine {
     readonly card: Card,
     readonly turnLock: TurnLock,
     readonly link: Link,
-    { spinUs, trace }: WorkerOptions,
+    { spinUs, trace, waitsForFaults }: WorkerOptions,
   ) {
     const transfer = transferLink(link);
     this.notes = [
@@ -97,6 +99,7 @@ export class WorkerEngine implements Engine {
       workerEventfd: this.#eventfds.worker,
       appEventfd: this.#eventfds.app,
       spinNs: spinUs * 1000,
+      waitsForFaults,
       ...(this.trace && { trace: { capacity: trace, shared: this.trace.shared } }),
       clockOrigin: process.hrtime.bigint() - BigInt(Math.round(performance.now() * 1e6)),
     };

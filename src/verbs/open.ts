@@ -33,6 +33,7 @@ import { MemoryHub } from '../link/memory/link.js';
 import { pcapLink } from '../link/pcap.js';
 import { addressTowards } from '../link/peer.js';
 import { MAX_QUEUES, type XdpOptions } from '../link/xdp/link.js';
+import { checkFaultRules, Faults } from './diagnose/faults.js';
 import type { CongestionParameters } from './objects/congestion.js';
 import { Context, type ContextInit } from './objects/context.js';
 
@@ -262,6 +263,8 @@ async function open<Kind extends Context>(
   const decisions = decisionCount(options.decisions);
   if (options.wrapLink && options.mode === 'worker')
     throw invalidValue("wrapLink was given with mode 'worker', needs mode 'inline'");
+  // before packets arrive
+  if (options.fault?.rules) await checkFaultRules(options.fault.rules);
   const chosen = await chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
@@ -280,9 +283,10 @@ async function open<Kind extends Context>(
     engine = started;
     traceDecisions(card, decisions);
     const { keepAlive = false, pkeys = [0xffff] } = options;
-    const device = new deviceClass({ card, link, engine, notes, keepAlive, pkeys });
-    for (const [i, rule] of (fault?.rules ?? []).entries())
-      await device.addFault(rule, { seed: (fault?.seed ?? 1) + i });
+    // before the first frame
+    const faults = new Faults(engine);
+    if (fault?.rules) await faults.addAll(fault.rules.map((rule, i) => ({ rule, seed: (fault.seed ?? 1) + i })));
+    const device = new deviceClass({ card, link, engine, notes, keepAlive, pkeys, faults });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);
     return device;
@@ -302,7 +306,7 @@ async function startCard(
   cardOptions: Parameters<typeof Card.create>[0],
   link: Link,
   trace: number,
-  { mode, spin = DEFAULT_SPIN_US }: OpenOptions,
+  { mode, spin = DEFAULT_SPIN_US, fault }: OpenOptions,
 ): Promise<{ card: Card; engine: Engine }> {
   const turnLock = mode === 'worker' ? new TurnLock() : undefined;
   const { rxSlotBytes: slotBytes, memoryBytes } = { ...CARD_DEFAULTS, ...cardOptions };
@@ -310,7 +314,14 @@ async function startCard(
   const card = await Card.create(cardOptions, turnLock);
   await prepared;
   if (turnLock === undefined) return { card, engine: new InlineEngine(card, link, trace) };
-  return { card, engine: await WorkerEngine.start(card, turnLock, link, { spinUs: spin, trace }) };
+  return {
+    card,
+    engine: await WorkerEngine.start(card, turnLock, link, {
+      spinUs: spin,
+      trace,
+      waitsForFaults: fault?.rules !== undefined,
+    }),
+  };
 }
 
 /** A power of two, or 0. */

@@ -142,6 +142,36 @@ describeIf(privilege, 'programs on one address', () => {
     });
   });
 
+  const openScript = `
+    import { openDevice } from "${new URL('../../dist/index.js', import.meta.url)}";
+    const device = await openDevice({ link: "udp", interface: "lo", addresses: ["127.0.0.1"] });
+    const notes = device.notes.filter((note) => note.includes("UDP port"));
+    console.log(JSON.stringify({ slot: device.link.sharedPort?.slot ?? 0, notes }));
+    await device.close();`;
+  /** Opens a device in a process of its own. @returns its slot, and the notes about its port */
+  const openBy = (before: string, ...flags: string[]) =>
+    JSON.parse(
+      host.sh(`${before} "${process.execPath}" ${flags.join(' ')} --input-type=module -e '${openScript}' 2>/dev/null`),
+    );
+
+  test('take a port of their own where Node may start no process, and say so', () => {
+    const { allowedNodeEnvironmentFlags: known } = process;
+    const permission = known.has('--permission') ? '--permission' : '--experimental-permission';
+    expect(openBy('', permission, '--allow-addons', '--allow-fs-read=/')).toEqual({
+      slot: 0,
+      notes: [expect.stringMatching(/is not shared .*the broker cannot be started: Access to this API/)],
+    });
+  });
+
+  test('share their port in a system that is read-only', () => {
+    const readOnly =
+      'mount --make-rprivate /; mount -o remount,bind,ro /; if touch /wasm-roce; then exit 1; fi; exec "$@"';
+    expect(openBy(`unshare --mount sh -ec '${readOnly}' sh`)).toEqual({
+      slot: expect.any(Number),
+      notes: [expect.stringMatching(/is shared with other programs: slot [1-9]/)],
+    });
+  });
+
   test('are refused by a broker of another version, whose error names both', async () => {
     const other = await launch(0);
     await other.call('answer', 'EOPNOTSUPP', 'the broker speaks version 9, and the program version 1');

@@ -1,5 +1,6 @@
 /** One end of the playground: a card on the wire, and what a program has of it: a queue pair, regions, receives. */
 import { Card } from '../../src/device/card.js';
+import { Faults } from '../../src/verbs/diagnose/faults.js';
 import { Context } from '../../src/verbs/objects/context.js';
 import type { Cq } from '../../src/verbs/objects/cq.js';
 import type { Mr } from '../../src/verbs/objects/mr.js';
@@ -61,7 +62,8 @@ export class Host {
     const sizes = { memoryBytes: CARD_BYTES, maxQp: 64, maxMr: 64, icrcOffload: false, seed };
     const card = await Card.create(sizes);
     const engine = new VirtualEngine(clock, card, link);
-    const device = new Context({ card, link, engine, notes: [], keepAlive: false, pkeys: [0xffff] });
+    const faults = new Faults(engine);
+    const device = new Context({ card, link, engine, notes: [], keepAlive: false, pkeys: [0xffff], faults });
     const pd: Pd = await device.allocPd();
     const [sendCq, recvCq] = [await device.createCq(), await device.createCq()];
     const qp = await pd.createQp({ sendCq, recvCq, maxSendWr: SLOTS, maxRecvWr: SLOTS });

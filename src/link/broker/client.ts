@@ -1,10 +1,11 @@
 /** The device's end of the broker: its slot, and a socket for each of its addresses. */
 import { Deferred } from '../../base/deferred.js';
+import type { Message } from '../../base/message.js';
 import { performance, sleep } from '../../base/timers.js';
 import { VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
 import { closeFds } from '../fds.js';
-import { BrokerConnection, type ConnectionEvents, type Message } from './connection.js';
+import { BrokerConnection, type ConnectionEvents } from './connection.js';
 import { addressKey, errorIn, type HostAddress, PROTOCOL_VERSION, type Service, serviceMessage } from './protocol.js';
 import { connectBroker } from './start.js';
 

@@ -1,5 +1,6 @@
 /** A connection between the broker and a program: JSON messages with file descriptors. */
 import { constants } from 'node:os';
+import { type Message, parseMessage } from '../../base/message.js';
 import { type NativePoller, native, type UnixMessage } from '../../native.js';
 import { closeFds } from '../fds.js';
 import { openPoller } from '../poller.js';
@@ -10,9 +11,6 @@ export interface PeerProcess {
   readonly uid: number;
   readonly gid: number;
 }
-
-/** A message: an object of JSON. */
-export type Message = Readonly<Record<string, unknown>>;
 
 /** Receives what happens on a connection. */
 export interface ConnectionEvents {
@@ -108,15 +106,5 @@ export class BrokerConnection {
   #end(): void {
     this.close();
     this.#events.onEnd();
-  }
-}
-
-/** Returns the message of these bytes, or of this text; undefined if they are none. */
-export function parseMessage(bytes: Uint8Array | string): Message | undefined {
-  try {
-    const value: unknown = JSON.parse(typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString());
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Message) : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -19,8 +19,8 @@
  *   message `control` of the broker, which has no `id`.
  */
 import { ipBytes } from '../../base/address.js';
+import type { Message } from '../../base/message.js';
 import { type ErrorCode, textOf, VerbsError } from '../../errors.js';
-import type { Message } from './connection.js';
 
 /** The broker's name, in the abstract namespace of Unix sockets, which belongs to the network namespace. */
 export const BROKER_NAME = 'wasm-roce/broker';

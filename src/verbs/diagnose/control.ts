@@ -3,8 +3,8 @@
  * this device: lines of JSON over a stream. Each request has a `type` and an `id`, which its reply has too.
  */
 import { Socket } from 'node:net';
+import { type Message, parseMessage } from '../../base/message.js';
 import { VerbsError } from '../../errors.js';
-import { type Message, parseMessage } from '../../link/broker/connection.js';
 import { errorMessage } from '../../link/broker/protocol.js';
 import { native } from '../../native.js';
 import type { DeviceFault, FaultRuleOptions } from './faults.js';

@@ -2,9 +2,10 @@
 import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { Deferred } from '../../base/deferred.js';
+import { isMessage, type Message, parseMessage } from '../../base/message.js';
 import { VerbsError } from '../../errors.js';
 import { converse } from '../../link/broker/client.js';
-import { type BrokerConnection, type Message, parseMessage } from '../../link/broker/connection.js';
+import type { BrokerConnection } from '../../link/broker/connection.js';
 import { BROKER_NAME, errorIn } from '../../link/broker/protocol.js';
 import { errnoName } from '../../link/errno.js';
 import { closeFds } from '../../link/fds.js';
@@ -12,7 +13,7 @@ import { native } from '../../native.js';
 import type { ControlResults, FaultState } from './control.js';
 import type { FaultRuleOptions } from './faults.js';
 import { MAX_REPLY, onLines } from './lines.js';
-import { type DeviceStat, isDeviceStat, isObject } from './stat.js';
+import { type DeviceStat, isDeviceStat } from './stat.js';
 
 /** Options of `RemoteDevice.addFault`. */
 export interface RemoteFaultOptions extends FaultRuleOptions {
@@ -115,7 +116,7 @@ export class RemoteDevice {
 }
 
 const isFault = (value: unknown): value is FaultState =>
-  isObject(value) &&
+  isMessage(value) &&
   typeof value.rule === 'string' &&
   [value.id, value.seed, value.hits].every((each) => typeof each === 'number');
 
@@ -131,7 +132,7 @@ interface ListedProgram {
 const areListed = (value: unknown): value is readonly ListedProgram[] =>
   Array.isArray(value) &&
   value.every(
-    (each) => isObject(each) && ['number', 'slot', 'pid', 'uid'].every((name) => typeof each[name] === 'number'),
+    (each) => isMessage(each) && ['number', 'slot', 'pid', 'uid'].every((name) => typeof each[name] === 'number'),
   );
 
 /**

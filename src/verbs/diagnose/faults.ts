@@ -61,20 +61,37 @@ export class DeviceFault {
   }
 }
 
+/**
+ * Loads what rules of faults need, and checks them.
+ * @returns the event of the host that each of them pretends; undefined: it is for packets
+ * @throws TypeError; ScriptError
+ */
+export async function checkFaultRules(rules: readonly string[]): Promise<(HostFault | undefined)[]> {
+  const [{ checkFaultRule }, { parseHostFault }] = await Promise.all([
+    import('../../probe/faults/matcher.js'),
+    import('../../probe/faults/hostfault.js'),
+    import('../../probe/faults/gate.js'),
+  ]);
+  return rules.map((rule) => {
+    checkFaultRule(rule);
+    return parseHostFault(rule);
+  });
+}
+
 /** See the head of this file. */
 export class Faults {
+  /** Called with the events of the host that are in force when they have changed. */
+  onHostFaults: (faults: readonly HostFault[]) => void = () => {};
   readonly #engine: Engine;
-  readonly #onHostFaults: (faults: readonly HostFault[]) => void;
-  readonly #hits = new SharedArrayBuffer((MAX_FAULT_RULES + 1) * Float64Array.BYTES_PER_ELEMENT);
   readonly #faults = new Set<DeviceFault>();
+  /** Numbers of hits by slot. Created with the first rule: a page has no shared memory. */
+  #counts!: Float64Array<SharedArrayBuffer>;
   #lastId = 0;
   /** Changes are made one after the other. */
   #last: Promise<void> = Promise.resolve();
 
-  /** @param onHostFaults called with the events of the host that are in force when they have changed */
-  constructor(engine: Engine, onHostFaults: (faults: readonly HostFault[]) => void) {
+  constructor(engine: Engine) {
     this.#engine = engine;
-    this.#onHostFaults = onHostFaults;
   }
 
   /** The rules that are in force, in their order. */
@@ -82,16 +99,36 @@ export class Faults {
     return [...this.#faults];
   }
 
-  /** @throws TypeError, RangeError; ScriptError; VerbsError ENOSPC */
+  /** The events of the host that are in force. */
+  get ofHost(): readonly HostFault[] {
+    return this.all.flatMap(({ hostFault }) => hostFault ?? []);
+  }
+
+  /** @throws as `addAll` */
   async add(rule: string, options: FaultRuleOptions = {}): Promise<DeviceFault> {
     text('rule', rule);
     const { seed = 1 } = checkOptions('device.addFault', options, CHECKS);
-    const [{ checkFaultRule }, { parseHostFault }] = await Promise.all([
-      import('../../probe/faults/matcher.js'),
-      import('../../probe/faults/hostfault.js'),
-    ]);
-    checkFaultRule(rule);
-    const hostFault = parseHostFault(rule);
+    const [fault] = await this.addAll([{ rule, seed }]);
+    return fault as DeviceFault;
+  }
+
+  /** Adds rules, which come into force together. @throws TypeError, RangeError; ScriptError; VerbsError ENOSPC */
+  async addAll(rules: readonly { readonly rule: string; readonly seed: number }[]): Promise<DeviceFault[]> {
+    this.#counts ??= new Float64Array(new SharedArrayBuffer((MAX_FAULT_RULES + 1) * Float64Array.BYTES_PER_ELEMENT));
+    const ofHost = await checkFaultRules(rules.map(({ rule }) => rule));
+    const faults: DeviceFault[] = [];
+    try {
+      for (const [i, { rule, seed }] of rules.entries()) faults.push(this.#add(rule, seed, ofHost[i]));
+      await this.#apply();
+    } catch (error) {
+      for (const fault of faults) this.#faults.delete(fault);
+      throw error;
+    }
+    return faults;
+  }
+
+  /** @throws VerbsError ENOSPC */
+  #add(rule: string, seed: number, hostFault: HostFault | undefined): DeviceFault {
     const taken = new Set(this.all.map(({ slot }) => slot));
     const slot = Array.from({ length: MAX_FAULT_RULES }, (_, i) => i).find((i) => !taken.has(i));
     if (slot === undefined)
@@ -100,25 +137,18 @@ export class Faults {
       this.#faults.delete(fault);
       return this.#apply();
     };
-    const counts = new Float64Array(this.#hits);
-    const fault: DeviceFault = new DeviceFault(++this.#lastId, rule, seed, slot, hostFault, counts, end);
+    const fault: DeviceFault = new DeviceFault(++this.#lastId, rule, seed, slot, hostFault, this.#counts, end);
     this.#faults.add(fault);
-    try {
-      await this.#apply();
-    } catch (error) {
-      this.#faults.delete(fault);
-      throw error;
-    }
     return fault;
   }
 
   #apply(): Promise<void> {
     const applied = this.#last.then(async () => {
-      const ofHost = this.all.flatMap(({ hostFault }) => hostFault ?? []);
+      const { ofHost } = this;
       const ofPackets = this.all.filter(({ hostFault }) => hostFault === undefined);
       const orders = ofPackets.map(({ id, rule, seed, slot }) => ({ id, rule, seed, slot }));
-      await this.#engine.setFaults([...orders, ...(isCutOff(ofHost) ? CUT_OFF : [])], this.#hits);
-      this.#onHostFaults(ofHost);
+      await this.#engine.setFaults([...orders, ...(isCutOff(ofHost) ? CUT_OFF : [])], this.#counts.buffer);
+      this.onHostFaults(ofHost);
     });
     this.#last = applied.catch(() => {});
     return applied;

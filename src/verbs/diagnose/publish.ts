@@ -5,9 +5,9 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { parseMessage } from '../../base/message.js';
 import { show } from '../../base/options.js';
 import { invalidValue, VerbsError } from '../../errors.js';
-import { parseMessage } from '../../link/broker/connection.js';
 import { ensureRuntimeFolder } from '../../link/runtimefolder.js';
 import { MAX_REPLY, onLines } from './lines.js';
 import { type DeviceStat, isDeviceStat } from './stat.js';

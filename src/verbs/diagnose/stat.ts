@@ -1,4 +1,5 @@
 /** State, addresses and all counters of a device as plain data, for monitoring. */
+import { isMessage } from '../../base/message.js';
 import type { Counters } from './counters.js';
 
 /** Most characters of a command. */
@@ -48,7 +49,7 @@ export interface QpStat {
 
 /** Whether a program, perhaps a hostile one, has replied with the state of a device. */
 export function isDeviceStat(value: unknown): value is DeviceStat {
-  if (!isObject(value) || !Array.isArray(value.addresses) || !Array.isArray(value.qps)) return false;
+  if (!isMessage(value) || !Array.isArray(value.addresses) || !Array.isArray(value.qps)) return false;
   const texts = ['device', 'command', 'interface', 'link', 'state'].map((name) => value[name]);
   return (
     [...texts, ...value.addresses].every((each) => typeof each === 'string') &&
@@ -57,17 +58,13 @@ export function isDeviceStat(value: unknown): value is DeviceStat {
   );
 }
 
-/** Whether a value of JSON has fields. */
-export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null;
-
 const areCounters = (value: unknown): boolean =>
-  isObject(value) && Object.values(value).every((count) => typeof count === 'number');
+  isMessage(value) && Object.values(value).every((count) => typeof count === 'number');
 
 function isQpStat(value: unknown): boolean {
-  if (!isObject(value) || !areCounters(value.counters)) return false;
+  if (!isMessage(value) || !areCounters(value.counters)) return false;
   const { qpNum, type, state, peer } = value;
-  const isPeer = (end: unknown) => isObject(end) && typeof end.address === 'string' && typeof end.qpNum === 'number';
+  const isPeer = (end: unknown) => isMessage(end) && typeof end.address === 'string' && typeof end.qpNum === 'number';
   const hasFields = typeof qpNum === 'number' && typeof type === 'string' && typeof state === 'string';
   return hasFields && (peer === undefined || isPeer(peer));
 }

@@ -19,7 +19,7 @@ import { serveControl } from '../diagnose/control.js';
 import type { Counters } from '../diagnose/counters.js';
 import type { Description } from '../diagnose/describe.js';
 import type { Explanation, FailureContext } from '../diagnose/explain.js';
-import { type DeviceFault, type FaultRuleOptions, Faults } from '../diagnose/faults.js';
+import type { DeviceFault, FaultRuleOptions, Faults } from '../diagnose/faults.js';
 import { LossReports } from '../diagnose/losses.js';
 import { publish } from '../diagnose/publish.js';
 import { command, type DeviceStat } from '../diagnose/stat.js';
@@ -49,6 +49,7 @@ export type SharedMemory = typeof globalThis extends {
 /** @internal The parts that `openDevice` has prepared for the constructor. */
 export interface ContextInit extends DeviceInit {
   readonly notes: readonly string[];
+  readonly faults: Faults;
 }
 
 export interface Context extends EventEmitter<DeviceEvents> {}
@@ -88,11 +89,11 @@ export class Context extends DeviceBase {
   /** @internal Use `openDevice`. */
   constructor(init: ContextInit) {
     super(init);
-    const { card, link, engine, notes } = init;
+    const { card, link, engine, notes, faults } = init;
     this.congestion = new Congestion(card);
     this.#state = this.queryPort().state;
     this.#losses = new LossReports(this);
-    this.#faults = new Faults(engine, (faults) => this.#onHostFaults(faults));
+    this.#faults = faults;
     engine.onEvent = (type, handle) => this.#onEvent(type, handle);
     engine.onFailure = (reason) => this.#onFailure(reason);
     link.watchInterface?.(() => this.#onInterfaceChange());
@@ -102,6 +103,8 @@ export class Context extends DeviceBase {
     }
     this.paths.onUnreachable = (destination, error) => warnOfNoNeighbour(this, destination, error);
     this.notes = [...notes, ...(link.notes ?? []), ...this.#describeOpening(), ...engine.notes];
+    faults.onHostFaults = (each) => this.#onHostFaults(each);
+    if (faults.ofHost.length > 0) this.#onHostFaults(faults.ofHost);
     engine.schedule();
   }
 
