@@ -6,7 +6,6 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MadAgent } from '../../src/cm/madagent.js';
 import { type Device, type Link, openDevice } from '../../src/index.js';
 import * as ourNet from '../../src/net.js';
-import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege, xdpPrivilege } from '../kit/privileges.js';
 import { PeerNamespace, sh } from '../link/netns.js';
 
@@ -97,18 +96,14 @@ describeIf(all(netPrivilege(), programPrivilege('nsenter'), programPrivilege('ip
 
   test.each(WAYS)('a peer accepts the request that an error socket repeats: %s, %s', async (link, _, prefix) => {
     const lost = ['--fault', 'drop the 1st UD.SEND_ONLY received'];
-    // a port of its own is bound when the device opens, and one of the broker is bound before
-    const alone = ['env', 'WASM_ROCE_BROKER=off'];
-    const listener = host.start(MAIN, ['listen', '--rsocket', '-k', `${PORT}`, '--ib-dev', host.far, ...lost], alone);
-    await eventually(() => expect(host.sh('ss -Hlun sport = :4791')).toContain(`${prefix}2`));
+    const wrap = ['env', 'WASM_ROCE_BROKER=off', 'sh', '-c', 'exec "$@" 2>&1', 'sh'];
+    const listener = host.start(MAIN, ['listen', '--rsocket', '-k', `${PORT}`, '--ib-dev', host.far, ...lost], wrap);
+    expect(await listener.line()).toMatch(/^listening on /);
     await using device = await openDevice({ interface: host.near, link });
     const framesOf = countFrames(device.link);
-    // it listens after its device has opened
-    await eventually(async () => {
-      const socket = ourNet.connect({ device, host: `${prefix}2`, port: PORT });
-      await once(socket, 'connect');
-      socket.destroy();
-    });
+    const socket = ourNet.connect({ device, host: `${prefix}2`, port: PORT });
+    await once(socket, 'connect');
+    socket.destroy();
     await listener.kill();
     const { 'cm_tx_retries.req': repeated } = (await MadAgent.of(device)).counters();
     expect([framesOf(), repeated]).toEqual([1, 1]);
