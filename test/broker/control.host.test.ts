@@ -1,6 +1,9 @@
 // Control of running programs through the broker: their state, rules of faults and events of the host.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import type { OpenOptions } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
@@ -16,14 +19,20 @@ const privilege = all(netPrivilege(), programPrivilege('nsenter'), programPrivil
 
 describeIf(privilege, 'a controller of the programs on one address', () => {
   let host: PeerNamespace;
+  const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
   beforeEach(async () => {
     host = await PeerNamespace.open('ctl', 198);
   });
   afterEach(() => host.close());
 
   const serve = (number: number, options = LOOPBACK) => Program.serve(host, number, options, UNPRIVILEGED);
-  /** Runs a command of ours in the namespace. @returns its output, with that on stderr */
-  const run = (...args: string[]) => host.sh(`"${process.execPath}" --import tsx "${MAIN}" ${args.join(' ')} 2>&1`);
+  /**
+   * Runs a command of ours in the namespace, without the devices that other tests publish. @returns its output, with
+   * that on stderr
+   */
+  const run = (...args: string[]) =>
+    host.sh(`XDG_RUNTIME_DIR="${folder}" "${process.execPath}" --import tsx "${MAIN}" ${args.join(' ')} 2>&1`);
   const pidOf = async (program: Program) => (await program.call('pid')) as number;
 
   /** Two programs that talk with each other, both ways. */
