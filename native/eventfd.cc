@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "fds.h"
+#include "waits.h"
 
 namespace {
 
@@ -43,6 +44,7 @@ void Wait(const Napi::CallbackInfo& info) {
   limit.tv_sec = static_cast<time_t>(nanoseconds / 1e9);
   limit.tv_nsec = static_cast<long>(nanoseconds - static_cast<double>(limit.tv_sec) * 1e9);
   if (ppoll(fds, 2, &limit, nullptr) > 0 && (fds[0].revents & POLLIN)) Drain(fds[0].fd);
+  endedWaits++;
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ class LocalSockets {
  public:
   /// As FrameSocket::SendNextBatch.
   virtual uint32_t SendBatch(uint32_t at, uint32_t end, bool& busy) = 0;
-  /// Receives as FrameSocket::ReceiveFrames if a socket is readable. @returns descriptors produced
-  virtual uint32_t ReceiveReady() = 0;
+  /// As SharedSocket::ReceiveLocal.
+  virtual uint32_t ReceiveReady(bool hasOthers) = 0;
   /// Whether the kernel has refused no burst.
   virtual bool TakesGso() const = 0;
   /// From now on another thread may send and receive.

@@ -23,12 +23,6 @@ constexpr uint32_t kMacsBytes = 12;
 constexpr uint8_t kNoMac[ETH_ALEN] = {};
 /// Calls of receive without a frame after which the socket's error is read.
 constexpr uint32_t kIdleCalls = 256;
-/// The local sockets are read at this interval, which costs a system call, and in each call for some time after a local
-/// frame. IDLE_NS and ACTIVE_NS of src/link/xdp/local.ts.
-constexpr std::chrono::microseconds kLocalIdle{250}, kLocalActive{1000};
-/// A call without a frame of the interface so long after the one before comes from a wait that they may have ended.
-/// PAUSE_NS of src/link/xdp/local.ts.
-constexpr std::chrono::microseconds kLocalPause{15};
 /// Most descriptors that are looked through for the end of a run of local frames, or of others.
 constexpr uint32_t kMaxRun = 320;
 constexpr uint32_t kUdpBytes = 8;
@@ -302,18 +296,7 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
 
   uint32_t ReceiveFrames() override {
     const uint32_t received = ReceiveFromInterface();
-    return local_ == nullptr ? received : received + ReceiveLocal(received > 0);
-  }
-
-  uint32_t ReceiveLocal(bool hasReceived) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool mayHaveWaited = !hasReceived && now - calledAt_ > kLocalPause;
-    calledAt_ = now;
-    if (!mayHaveWaited && now - localReceivedAt_ > kLocalActive && now - localReadAt_ < kLocalIdle) return 0;
-    localReadAt_ = now;
-    const uint32_t received = local_->ReceiveReady();
-    if (received > 0) localReceivedAt_ = now;
-    return received;
+    return local_ == nullptr ? received : received + local_->ReceiveReady(received > 0);
   }
 
   uint32_t ReceiveFromInterface() {
@@ -483,7 +466,6 @@ class PacketSocketObject : public Napi::ObjectWrap<PacketSocketObject>, FrameSoc
   uint32_t idle_ = 0;
   Napi::ObjectReference localObject_;
   LocalSockets* local_ = nullptr;
-  std::chrono::steady_clock::time_point calledAt_, localReadAt_, localReceivedAt_;
 
   SuperHeader supers_[kBatch];
   VnetHeader vnetHeaders_[kBatch];

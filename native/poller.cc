@@ -13,6 +13,7 @@
 
 #include "frames.h"
 #include "uv_poll.h"
+#include "waits.h"
 
 namespace {
 
@@ -104,6 +105,7 @@ class PollerObject : public Napi::ObjectWrap<PollerObject> {
     // watching stops.
     if (!isWaiting_) return StopWatching();
     isWaiting_ = false;
+    endedWaits++;
     if (isTimed_ && Now() >= timerAt_) SetTimer(-1);  // an expired timer stays readable until it is set again
     Napi::Env env = Env();
     Napi::HandleScope scope(env);

@@ -23,7 +23,8 @@ class AdoptedSocketObject : public Napi::ObjectWrap<AdoptedSocketObject> {
   using Self = AdoptedSocketObject;
   static Napi::Function Define(Napi::Env env) {
     return DefineClass(env, "AdoptedSocket",
-                       {InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive")});
+                       {InstanceMethod<&Self::Send>("send"), InstanceMethod<&Self::Receive>("receive"),
+                        InstanceMethod<&Self::ReceiveLocal>("receiveLocal")});
   }
 
   // new AdoptedSocket(id that transfer() returned)
@@ -35,16 +36,24 @@ class AdoptedSocketObject : public Napi::ObjectWrap<AdoptedSocketObject> {
   }
 
  private:
-  // send(), receive(): as the socket's; 0 after it was closed
-  Napi::Value Send(const Napi::CallbackInfo& info) { return Move(info, &SharedSocket::SendFrames); }
-  Napi::Value Receive(const Napi::CallbackInfo& info) { return Move(info, &SharedSocket::ReceiveFrames); }
+  // send(), receive(), receiveLocal(hasOthers): as the socket's; 0 after it was closed
+  Napi::Value Send(const Napi::CallbackInfo& info) {
+    return Move(info, [](SharedSocket& socket) { return socket.SendFrames(); });
+  }
+  Napi::Value Receive(const Napi::CallbackInfo& info) {
+    return Move(info, [](SharedSocket& socket) { return socket.ReceiveFrames(); });
+  }
+  Napi::Value ReceiveLocal(const Napi::CallbackInfo& info) {
+    const bool hasOthers = info[0].As<Napi::Boolean>();
+    return Move(info, [hasOthers](SharedSocket& socket) { return socket.ReceiveLocal(hasOthers); });
+  }
 
-  template <typename Count>
-  Napi::Value Move(const Napi::CallbackInfo& info, Count (SharedSocket::*frames)()) {
-    Count moved = 0;
+  template <typename Frames>
+  Napi::Value Move(const Napi::CallbackInfo& info, Frames frames) {
+    decltype(frames(*transferred_->socket)) moved = 0;
     if (transferred_) {
       std::lock_guard<std::mutex> lock(transferred_->mutex);
-      if (transferred_->socket != nullptr) moved = (transferred_->socket->*frames)();
+      if (transferred_->socket != nullptr) moved = frames(*transferred_->socket);
     }
     return Napi::Number::New(info.Env(), moved);
   }

@@ -20,6 +20,9 @@ class SharedSocket {
   /// As `send` and `receive` of NativeFrameSocket (src/native.ts). The caller holds the lock.
   virtual int32_t SendFrames() = 0;
   virtual uint32_t ReceiveFrames() = 0;
+  /// As ReceiveFrames, for sockets beside an interface, which brings most frames and costs no system call.
+  /// @param hasOthers whether the interface has brought frames in this turn
+  virtual uint32_t ReceiveLocal(bool) { return ReceiveFrames(); }
 
  protected:
   ~SharedSocket() = default;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -15,8 +16,16 @@
 #include "roce_filter.h"
 #include "udpmessage.h"
 #include "udpsocket.h"
+#include "waits.h"
 
 namespace {
+
+/// Local sockets are looked at after this time at the latest.
+constexpr std::chrono::microseconds kLocalBusy{1000};
+/// So many calls without a wait, and without a pause between them, are those of a program that polls. It looks at them
+/// at this interval, and in each call for some time after a local frame.
+constexpr uint32_t kPollingCalls = 8;
+constexpr std::chrono::microseconds kLocalPause{15}, kLocalPolling{250}, kLocalActive{1000};
 
 struct Socket {
   explicit Socket(const sockaddr_in6& bound) : address(bound), isIpv6(IsIpv6(bound)) {}
@@ -58,12 +67,9 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, public Local
     return end;
   }
 
-  uint32_t ReceiveReady() override {
+  uint32_t ReceiveReady(bool hasOthers) override {
     const auto lock = Lock();
-    if (!frames_.IsAttached()) return 0;
-    readable_.clear();
-    for (const Socket& s : sockets_) readable_.push_back({s.fd, POLLIN, 0});
-    return poll(readable_.data(), readable_.size(), 0) > 0 ? ReceiveFrames() : 0;
+    return ReceiveLocal(hasOthers);
   }
 
   bool TakesGso() const override { return UsesGso(); }
@@ -234,12 +240,48 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, public Local
   uint32_t ReceiveFrames() override {
     uint32_t received = 0;
     if (frames_.IsAttached())
-      for (size_t i = 0; i < sockets_.size(); i++) {
-        receiving_ = &sockets_[(turn_ + i) % sockets_.size()];
-        received += ReceiveFrom(receiving_->fd);
-      }
+      for (size_t i = 0; i < sockets_.size(); i++)
+        received += ReceiveFromSocket(sockets_[(turn_ + i) % sockets_.size()]);
     turn_++;
     return received;
+  }
+
+  uint32_t ReceiveFromSocket(Socket& socket) {
+    receiving_ = &socket;
+    return ReceiveFrom(socket.fd);
+  }
+
+  uint32_t ReceiveLocal(bool hasOthers) override {
+    if (!frames_.IsAttached() || !IsLocalDue(hasOthers)) return 0;
+    readable_.clear();
+    for (const Socket& s : sockets_) readable_.push_back({s.fd, POLLIN, 0});
+    if (poll(readable_.data(), readable_.size(), 0) <= 0) return 0;
+    uint32_t received = 0;
+    for (size_t i = 0; i < sockets_.size(); i++) {
+      const size_t k = (turn_ + i) % sockets_.size();
+      if (readable_[k].revents != 0) received += ReceiveFromSocket(sockets_[k]);
+    }
+    turn_++;
+    if (received > 0) localReceivedAt_ = localLookedAt_;
+    return received;
+  }
+
+  /// A look at the sockets takes a system call. The end of a wait may come from them, unless the interface has frames.
+  bool IsLocalDue(bool hasOthers) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool hasWaited = endedWaits != waits_;
+    const bool isPause = hasWaited || now - localCalledAt_ >= kLocalPause;
+    pollingCalls_ = isPause ? 0 : pollingCalls_ + 1;
+    waits_ = endedWaits;
+    localCalledAt_ = now;
+    if ((!hasWaited || hasOthers) && now - localLookedAt_ < LocalInterval(now)) return false;
+    localLookedAt_ = now;
+    return true;
+  }
+
+  std::chrono::microseconds LocalInterval(std::chrono::steady_clock::time_point now) const {
+    if (pollingCalls_ < kPollingCalls) return kLocalBusy;
+    return now - localReceivedAt_ < kLocalActive ? std::chrono::microseconds{0} : kLocalPolling;
   }
 
   uint32_t HeaderBytes() const { return receiving_->isIpv6 ? kHeaderBytes6 : kHeaderBytes4; }
@@ -338,6 +380,11 @@ class UdpSocketsObject : public Napi::ObjectWrap<UdpSocketsObject>, public Local
   const Socket* sending_ = nullptr;
   Socket* receiving_ = nullptr;
   std::vector<pollfd> readable_;
+  /// endedWaits at the last call.
+  uint32_t waits_ = 0;
+  /// Calls since the last wait or pause.
+  uint32_t pollingCalls_ = 0;
+  std::chrono::steady_clock::time_point localCalledAt_, localLookedAt_, localReceivedAt_;
   iovec into_[kBatch];
   sockaddr_in6 names_[kBatch];
   // Room for traffic class, hop limit, segment size and the overflow count.

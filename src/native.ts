@@ -46,8 +46,15 @@ export interface NativeFrameSocket {
   close(): void;
 }
 
-/** A socket that another thread has transferred. Both methods return 0 after that thread has closed the socket. */
-export type NativeAdoptedSocket = Pick<NativeFrameSocket, 'send' | 'receive'>;
+/** A socket that another thread has transferred. The methods return 0 after that thread has closed the socket. */
+export interface NativeAdoptedSocket extends Pick<NativeFrameSocket, 'send' | 'receive'> {
+  /**
+   * As `receive`, for sockets beside an interface, at which it looks after a wait and while the caller polls, and
+   * otherwise every millisecond.
+   * @param hasOthers whether the interface has brought frames in this turn
+   */
+  receiveLocal(hasOthers: boolean): number;
+}
 
 /** A packet socket (packet(7)) on one interface that receives RoCEv2 frames only. */
 export interface NativePacketSocket extends NativeFrameSocket {

@@ -17,12 +17,6 @@ export interface LocalPlan {
 
 /** Descriptors of each ring. */
 const RING = 32;
-/** The sockets are read at this interval (ns): it takes system calls. */
-const IDLE_NS = 250_000;
-/** A call without a frame of the interface so long after the one before comes from a wait that they may have ended. */
-const PAUSE_NS = 15_000;
-/** Time after a received frame in which they are read in each call (ns). */
-const ACTIVE_NS = 1_000_000;
 
 /** The sockets, as the plan needs them. */
 export interface PlannedSockets {
@@ -48,9 +42,6 @@ export class XdpLocal {
   readonly #socket: NativeAdoptedSocket;
   readonly #tx: RingView;
   readonly #rx: RingView;
-  #calledAt = Number.NEGATIVE_INFINITY;
-  #readAt = Number.NEGATIVE_INFINITY;
-  #receivedAt = Number.NEGATIVE_INFINITY;
 
   constructor(memory: Uint8Array, { id, tx, rx }: LocalPlan) {
     this.#memory = memory;
@@ -79,19 +70,13 @@ export class XdpLocal {
 
   /**
    * Receives frames.
-   * @param now the device's clock (ns)
    * @param hasReceived whether the interface has brought frames in this turn
    * @param deliver gets the place and the length of each in the card's memory, and its receive options
    * @returns their number
    */
-  receive(now: number, hasReceived: boolean, deliver: (from: number, length: number, options: number) => void): number {
-    const mayHaveWaited = !hasReceived && now - this.#calledAt > PAUSE_NS;
-    this.#calledAt = now;
-    if (!mayHaveWaited && now - this.#receivedAt > ACTIVE_NS && now - this.#readAt < IDLE_NS) return 0;
-    this.#readAt = now;
+  receive(hasReceived: boolean, deliver: (from: number, length: number, options: number) => void): number {
     const ring = this.#rx;
-    const received = this.#socket.receive();
-    if (received > 0) this.#receivedAt = now;
+    const received = this.#socket.receiveLocal(hasReceived);
     for (let n = 0; n < received; n++) {
       const at = ring.consumer;
       deliver(ring.addr(at), ring.length(at), ring.options(at));

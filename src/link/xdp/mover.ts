@@ -92,7 +92,7 @@ export class XdpMover implements FrameMover {
   receive(now: number): number {
     this.#transmitter.wake(now);
     let moved = this.#receiver.receive();
-    if (this.#local) moved += this.#local.receive(now, moved > 0, this.#deliver);
+    if (this.#local) moved += this.#local.receive(moved > 0, this.#deliver);
     for (const { fd, fill, rx } of this.#queues)
       if (fill.needsWakeup || (this.#busyPolls && rx.filled === 0)) this.#wakeRx(fd);
     return moved;
