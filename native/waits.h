@@ -1,5 +1,5 @@
-// Waits for file descriptors. A socket that costs a system call to look at need not be looked at before a wait for it has
-// ended.
+// Waits for file descriptors. A socket that costs a system call to look at need not be looked at before a wait for it
+// has ended.
 #pragma once
 #include <atomic>
 #include <cstdint>
