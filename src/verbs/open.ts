@@ -264,7 +264,7 @@ async function open<Kind extends Context>(
   if (options.wrapLink && options.mode === 'worker')
     throw invalidValue("wrapLink was given with mode 'worker', needs mode 'inline'");
   // before packets arrive
-  if (options.fault?.rules) await checkFaultRules(options.fault.rules);
+  const rules = options.fault?.rules && (await checkFaultRules(options.fault.rules, options.fault.seed));
   const chosen = await chooseLink(options);
   const { notes } = chosen;
   let { link } = chosen;
@@ -285,7 +285,7 @@ async function open<Kind extends Context>(
     const { keepAlive = false, pkeys = [0xffff] } = options;
     // before the first frame
     const faults = new Faults(engine);
-    if (fault?.rules) await faults.addAll(fault.rules.map((rule, i) => ({ rule, seed: (fault.seed ?? 1) + i })));
+    if (rules) await faults.addAll(rules);
     const device = new deviceClass({ card, link, engine, notes, keepAlive, pkeys, faults });
     if (options.congestion !== undefined) device.congestion.modify(options.congestion);
     if (options.publish) await device.publish(options.publish === true ? undefined : options.publish);

@@ -61,20 +61,28 @@ export class DeviceFault {
   }
 }
 
+/** A rule of faults without mistakes. */
+interface CheckedRule {
+  readonly rule: string;
+  readonly seed: number;
+  /** The event of the host that it pretends; undefined: it is for packets. */
+  readonly hostFault: HostFault | undefined;
+}
+
 /**
  * Loads what rules of faults need, and checks them.
- * @returns the event of the host that each of them pretends; undefined: it is for packets
+ * @param seed of the first rule; that of the second is one more, and so on
  * @throws TypeError; ScriptError
  */
-export async function checkFaultRules(rules: readonly string[]): Promise<(HostFault | undefined)[]> {
+export async function checkFaultRules(rules: readonly string[], seed = 1): Promise<CheckedRule[]> {
   const [{ checkFaultRule }, { parseHostFault }] = await Promise.all([
     import('../../probe/faults/matcher.js'),
     import('../../probe/faults/hostfault.js'),
     import('../../probe/faults/gate.js'),
   ]);
-  return rules.map((rule) => {
+  return rules.map((rule, i) => {
     checkFaultRule(rule);
-    return parseHostFault(rule);
+    return { rule, seed: seed + i, hostFault: parseHostFault(rule) };
   });
 }
 
@@ -104,21 +112,20 @@ export class Faults {
     return this.all.flatMap(({ hostFault }) => hostFault ?? []);
   }
 
-  /** @throws as `addAll` */
+  /** @throws TypeError, RangeError; ScriptError; VerbsError ENOSPC */
   async add(rule: string, options: FaultRuleOptions = {}): Promise<DeviceFault> {
     text('rule', rule);
     const { seed = 1 } = checkOptions('device.addFault', options, CHECKS);
-    const [fault] = await this.addAll([{ rule, seed }]);
+    const [fault] = await this.addAll(await checkFaultRules([rule], seed));
     return fault as DeviceFault;
   }
 
-  /** Adds rules, which come into force together. @throws TypeError, RangeError; ScriptError; VerbsError ENOSPC */
-  async addAll(rules: readonly { readonly rule: string; readonly seed: number }[]): Promise<DeviceFault[]> {
+  /** Adds rules, which come into force together. @throws RangeError; VerbsError ENOSPC */
+  async addAll(rules: readonly CheckedRule[]): Promise<DeviceFault[]> {
     this.#counts ??= new Float64Array(new SharedArrayBuffer((MAX_FAULT_RULES + 1) * Float64Array.BYTES_PER_ELEMENT));
-    const ofHost = await checkFaultRules(rules.map(({ rule }) => rule));
     const faults: DeviceFault[] = [];
     try {
-      for (const [i, { rule, seed }] of rules.entries()) faults.push(this.#add(rule, seed, ofHost[i]));
+      for (const rule of rules) faults.push(this.#add(rule));
       await this.#apply();
     } catch (error) {
       for (const fault of faults) this.#faults.delete(fault);
@@ -128,7 +135,7 @@ export class Faults {
   }
 
   /** @throws VerbsError ENOSPC */
-  #add(rule: string, seed: number, hostFault: HostFault | undefined): DeviceFault {
+  #add({ rule, seed, hostFault }: CheckedRule): DeviceFault {
     const taken = new Set(this.all.map(({ slot }) => slot));
     const slot = Array.from({ length: MAX_FAULT_RULES }, (_, i) => i).find((i) => !taken.has(i));
     if (slot === undefined)
