@@ -257,21 +257,19 @@ export class Broker {
     if (typeof pair === 'number') throw errnoError(pair, 'the broker has no lease', {});
     const [lease, theirs] = pair;
     const secret = randomBytes(16).toString('hex');
-    let program: Program;
     try {
-      program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
-    } catch (error) {
-      closeFds(pair);
-      throw error;
+      const program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
+      for (const at of addresses) program.addresses.add(addressKey(at));
+      connection.send({ id, slot, secret }, [theirs, this.#vault.fd]);
+      this.#keep();
+      this.#log(`slot ${slot}: process ${connection.peer.pid} of user ${uid}`);
+      return program;
+    } finally {
+      native().closeFd(theirs);
     }
-    for (const at of addresses) program.addresses.add(addressKey(at));
-    connection.send({ id, slot, secret }, [theirs, this.#vault.fd]);
-    native().closeFd(theirs);
-    this.#keep();
-    this.#log(`slot ${slot}: process ${connection.peer.pid} of user ${uid}`);
-    return program;
   }
 
+  /** @throws VerbsError EIO without file descriptors; the lease is closed then */
   #addProgram({ slot, secret, onlyLocal, lease }: KeptProgram): Program {
     const program = new Program(++this.#lastNumber, slot, secret, onlyLocal, lease, () => this.#end(program));
     this.#programs.set(secret, program);
@@ -306,7 +304,6 @@ export class Broker {
     try {
       this.#addProgram(program);
     } catch (error) {
-      native().closeFd(program.lease);
       this.#log(`the program in slot ${program.slot} is lost: ${(error as Error).message}`);
     }
   }

@@ -20,7 +20,7 @@ export class Program {
    * @param number another one for each program of the broker
    * @param lease the broker's end, which the program owns from now on
    * @param onEnd the program has ended, or has closed the device
-   * @throws VerbsError EIO; the lease is still the caller's
+   * @throws VerbsError EIO
    */
   constructor(
     readonly number: number,
@@ -31,11 +31,17 @@ export class Program {
     readonly lease: number,
     onEnd: () => void,
   ) {
-    this.#poller = openPoller([lease], () => {
+    const onReadable = () => {
       // nothing is ever sent on a lease, so this is its end
       if (native().unix.receive(lease, false) === undefined) return onEnd();
       this.#poller.start(-1, false);
-    });
+    };
+    try {
+      this.#poller = openPoller([lease], onReadable);
+    } catch (error) {
+      native().closeFd(lease);
+      throw error;
+    }
     this.#poller.start(-1, false);
   }
 
