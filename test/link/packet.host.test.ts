@@ -36,11 +36,11 @@ testIf(all(netPrivilege(), programPrivilege('setpriv')), 'without CAP_NET_RAW it
 describeIf(privilege, 'two packet links of one process, at both ends of a cable', () => {
   test('each link finds the other by its MAC, and all frames pass, in order', async () => {
     sh(
-      'ip link add lkq0 mtu 4500 type veth peer name lkq1; ip link set lkq1 mtu 4500; ip link set lkq0 up; ip link set lkq1 up',
+      'ip link add lkp0 mtu 4500 type veth peer name lkp1; ip link set lkp1 mtu 4500; ip link set lkp0 up; ip link set lkp1 up',
     );
-    sh('ip addr add 10.94.0.1/24 dev lkq0; ip addr add 10.94.0.2/24 dev lkq1');
-    const a = new Rig(PacketLink.open({ interface: 'lkq0' }));
-    const b = new Rig(PacketLink.open({ interface: 'lkq1' }));
+    sh('ip addr add 10.94.0.1/24 dev lkp0; ip addr add 10.94.0.2/24 dev lkp1');
+    const a = new Rig(PacketLink.open({ interface: 'lkp0' }));
+    const b = new Rig(PacketLink.open({ interface: 'lkp1' }));
     const destMac = [...(await a.link.resolve('10.94.0.2', '10.94.0.1')).destMac];
     expect(destMac).toEqual([...b.link.interface.mac]);
     const got: number[] = [];
@@ -57,7 +57,7 @@ describeIf(privilege, 'two packet links of one process, at both ends of a cable'
     expect(b.link.counters()).toMatchObject({ rx_frames: 20 * 64, rx_dropped: 0, rx_truncated: 0, rx_errors: 0 });
     a.link.close();
     b.link.close();
-    sh('ip link del lkq0');
+    sh('ip link del lkp0');
   });
 });
 
