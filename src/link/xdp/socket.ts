@@ -51,8 +51,11 @@ const MEMORY_DIVISOR = 16;
 const BUSY_POLL_BUDGET = 64;
 /** Frames that one system call sends in copy mode at most. */
 const TX_BUDGET = 256;
-/** Time to wait for the queue of a closed socket: the kernel releases it about 20 ms after close. */
-const RELEASE_TIMEOUT_MS = 200;
+/**
+ * Time to wait for the queue of a closed socket: a worker of the kernel releases it about 20 ms after close, and on a
+ * busy machine more than 200 ms after it.
+ */
+const RELEASE_TIMEOUT_MS = 1000;
 const RELEASE_POLL_MS = 2;
 
 /**
