@@ -6,7 +6,8 @@ export type WarningCode =
   | 'WASM_ROCE_ICRC'
   | 'WASM_ROCE_NO_NEIGHBOUR'
   | 'WASM_ROCE_PORT_TAKEN'
-  | 'WASM_ROCE_INTERFACE';
+  | 'WASM_ROCE_INTERFACE'
+  | 'WASM_ROCE_LEAVE';
 
 /** Emits a warning of the process; in a page, which has no process, it goes to the console. */
 export function emitWarning(code: WarningCode, text: string): void {

@@ -18,6 +18,7 @@ import {
 } from '../../base/options.js';
 import { Scope } from '../../base/scope.js';
 import { clearInterval, setInterval } from '../../base/timers.js';
+import { emitWarning } from '../../base/warning.js';
 import { invalidType } from '../../errors.js';
 import { type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
 import { CompletionPump } from '../../transport/completions.js';
@@ -474,11 +475,20 @@ export class Communicator {
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
     await this.#rendezvous.close();
     const peers = [...this.#rendezvous.peers.values()];
-    await Promise.all(peers.map((peer) => peer.close(() => peer.control(pd, message))));
+    const close = async (peer: Peer) => {
+      const isUnanswered = await peer.close(() => peer.control(pd, message));
+      if (isUnanswered && message.type === 'leave') this.#warnOfLeave(peer.rank);
+    };
+    await Promise.all(peers.map(close));
     await this.#last.catch(() => {});
     await this.#reducer.close();
     for (const mr of this.#arrays.values()) await mr.close();
     await scope.close();
+  }
+
+  /** A rank that does not know that this one has left takes the disconnect for a failure. */
+  #warnOfLeave(rank: number): void {
+    emitWarning('WASM_ROCE_LEAVE', `rank ${this.rank} has left, and rank ${rank} has not acknowledged that`);
   }
 }
 

@@ -122,7 +122,7 @@ export class Peer {
   #hasLeft = false;
   #failure: RankError | undefined;
   #beat: { readonly since: number } | undefined;
-  #closed: Promise<void> | undefined;
+  #closed: Promise<boolean> | undefined;
 
   private constructor(parts: { id: CmId; mr: Mr; qp: Qp }, { rank, hasData }: PeerInit, listener: PeerListener) {
     this.rank = rank;
@@ -292,25 +292,31 @@ export class Peer {
     }
   }
 
-  /** Disconnects, and frees everything. @param sendLast sends the last message, for which there is a second */
-  close(sendLast: () => Promise<void>): Promise<void> {
+  /**
+   * Disconnects, and frees everything.
+   * @param sendLast sends the last message, for which there is a second
+   * @returns whether the last message got no answer in that time
+   */
+  close(sendLast: () => Promise<void>): Promise<boolean> {
     this.#closed ??= this.#close(sendLast);
     return this.#closed;
   }
 
-  async #close(sendLast: () => Promise<void>): Promise<void> {
-    if (this.#isStarted && this.#failure === undefined && !this.#hasLeft) {
-      await within(
-        LEAVE_MS,
-        sendLast().catch(() => {}),
-      );
-    }
+  async #close(sendLast: () => Promise<void>): Promise<boolean> {
+    const canSend = this.#isStarted && this.#failure === undefined && !this.#hasLeft;
+    let isWaiting = canSend;
+    const answered = () => {
+      isWaiting = false;
+    };
+    if (canSend) await within(LEAVE_MS, sendLast().then(answered, answered));
+    const isUnanswered = isWaiting;
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
     await this.#id.close();
     this.fail(this.#failure);
     for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();
     await this.#mr.close();
+    return isUnanswered;
   }
 
   /** Ends the connection by an error of the queue pair. */

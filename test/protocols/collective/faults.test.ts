@@ -114,6 +114,19 @@ describe.each([
   });
 });
 
+test('a rank that leaves warns of each rank that does not acknowledge that', async () => {
+  const { devices, ranks } = await openRanks(2);
+  const warnings: { code?: string; message: string }[] = [];
+  const onWarning = (warning: Error) => warnings.push(warning);
+  process.on('warning', onWarning);
+  cut(devices[1] as Device);
+  await ranks[0]?.close();
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off('warning', onWarning);
+  const message = 'rank 0 has left, and rank 1 has not acknowledged that';
+  expect(warnings).toEqual([expect.objectContaining({ code: 'WASM_ROCE_LEAVE', message })]);
+});
+
 test('a rank that does not join is named by the others', async () => {
   const [first, second] = (await openDevices(3)) as [Device, Device];
   const joinTimeout = 3000;
