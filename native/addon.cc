@@ -54,6 +54,7 @@ Napi::Function ClockOffset(Napi::Env env);
 Napi::Object UnixSockets(Napi::Env env);
 Napi::Object PortGroups(Napi::Env env);
 Napi::Function LastFrameKeep(Napi::Env env);
+Napi::Function LastFrameSignals(Napi::Env env);
 Napi::Function LastFrameDrop(Napi::Env env);
 Napi::Function LastFrameSocket(Napi::Env env);
 
@@ -114,6 +115,7 @@ static Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("unix", UnixSockets(env));
   exports.Set("ports", PortGroups(env));
   exports.Set("lastFrameKeep", LastFrameKeep(env));
+  exports.Set("lastFrameSignals", LastFrameSignals(env));
   exports.Set("lastFrameDrop", LastFrameDrop(env));
   exports.Set("lastFrameSocket", LastFrameSocket(env));
   return exports;

@@ -129,8 +129,9 @@ bool EndsProcess(const struct sigaction& action) {
   return (action.sa_flags & SA_RESETHAND) && !(action.sa_flags & SA_RESTART);
 }
 
-/// Handles the signals that would end the process now. The caller holds the mutex.
-void HandleSignals() {
+// lastFrameSignals(): handles the signals that would end the process now
+void HandleSignals(const Napi::CallbackInfo&) {
+  std::lock_guard<std::mutex> lock(Books().mutex);
   struct sigaction own{};
   own.sa_handler = OnSignal;
   own.sa_flags = SA_ONSTACK;
@@ -222,8 +223,7 @@ Napi::Value Keep(const Napi::CallbackInfo& info) {
     return Napi::Number::New(info.Env(), result);
   }
   slot.state.store(kReady, std::memory_order_release);
-  owner.store(getpid());
-  HandleSignals();
+  if (owner.load() == 0) owner.store(getpid());
   const uint64_t id = (uint64_t{slot.generation} << kIndexBits) | static_cast<uint64_t>(index);
   return Napi::Number::New(info.Env(), static_cast<double>(id));
 }
@@ -270,5 +270,6 @@ void DropLastFramesOf(int fd) {
 }
 
 Napi::Function LastFrameKeep(Napi::Env env) { return Napi::Function::New(env, Keep, "lastFrameKeep"); }
+Napi::Function LastFrameSignals(Napi::Env env) { return Napi::Function::New(env, HandleSignals, "lastFrameSignals"); }
 Napi::Function LastFrameDrop(Napi::Env env) { return Napi::Function::New(env, Drop, "lastFrameDrop"); }
 Napi::Function LastFrameSocket(Napi::Env env) { return Napi::Function::New(env, OpenSocket, "lastFrameSocket"); }

@@ -441,14 +441,18 @@ export interface NativeAddon {
   /** Reads CLOCK_REALTIME less CLOCK_MONOTONIC, and how far that may be off, in ns. @param result receives both */
   clockOffset(result: BigInt64Array): void;
   /**
-   * Keeps a frame that is sent when the process or this thread ends: by exit, by an exception, or by a signal that the
-   * program does not handle. The signal then does what it would have done. `lastFrameDrop` drops it; closing the socket
-   * does, too.
+   * Keeps a frame that is sent when the process or this thread ends: by exit, by an exception, or by a signal of
+   * `lastFrameSignals`. `lastFrameDrop` drops it; closing the socket does, too.
    * @param fd a packet socket, which sends the frame by `ifindex`, or a UDP socket, which sends its payload
    * @param frame at most 384 bytes
    * @returns a number for `lastFrameDrop`, or -errno; -ENOSPC for more than 2^20 frames
    */
   lastFrameKeep(fd: number, frame: Uint8Array, ifindex: number): number;
+  /**
+   * From now on the signals that end the process, and that the program does not handle now, send the kept frames before
+   * they do so.
+   */
+  lastFrameSignals(): void;
   /** Drops a kept frame. Does nothing for one that was dropped already. */
   lastFrameDrop(id: number): void;
   /** Opens a packet socket that receives nothing, for `lastFrameKeep`. @returns a file descriptor, or -errno */

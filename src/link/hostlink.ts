@@ -1,7 +1,7 @@
 /** The common part of the links on the kernel's interfaces: waiting in the event loop, and following the interface. */
 
 import { ipBytes } from '../base/address.js';
-import { performance } from '../base/timers.js';
+import { performance, setImmediate } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import { type NativePoller, native } from '../native.js';
 import type { SharedSockets } from './broker/sharedsockets.js';
@@ -38,6 +38,8 @@ export abstract class HostLink implements Link {
   #isClosed = false;
   /** Opened with the first frame that is kept. */
   #lastFrameSocket: number | undefined;
+  /** Looks at the program's handlers of signals after this turn of the event loop, since a frame is kept. */
+  #signals: NodeJS.Immediate | undefined;
   readonly #closing = new AbortController();
   #interface: HostInterface;
   readonly #paths = new RecentPaths();
@@ -116,7 +118,13 @@ export abstract class HostLink implements Link {
   keepLastFrame(frame: Uint8Array, source: string): (() => void) | undefined {
     const fd = this.#isClosed ? -1 : this.lastFrameSocket(source, frame);
     const id = fd < 0 ? -1 : native().lastFrameKeep(fd, frame, this.#interface.index);
-    return id < 0 ? undefined : () => native().lastFrameDrop(id);
+    if (id < 0) return undefined;
+    // once for all connections of a turn: it takes several system calls
+    this.#signals ??= setImmediate(() => {
+      this.#signals = undefined;
+      native().lastFrameSignals();
+    });
+    return () => native().lastFrameDrop(id);
   }
 
   openErrorSocket(source: string, onError: (error: IcmpError) => void): ErrorSocket | undefined {
