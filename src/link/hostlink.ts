@@ -29,13 +29,14 @@ import type { LinkTransfer } from './transfer.js';
 /** A link on an interface of the host. */
 export abstract class HostLink implements Link {
   abstract readonly kind: string;
-  abstract readonly features: LinkFeatures;
   readonly names: HostNames;
   readonly #poller: NativePoller;
   readonly #sockets: { close(): void };
   readonly #shared: SharedSockets | undefined;
   #onReadable: (() => void) | undefined;
   #isClosed = false;
+  /** Kept, because links are asked for them at each connect. */
+  #features: LinkFeatures | undefined;
   /** Opened with the first frame that is kept. */
   #lastFrameSocket: number | undefined;
   /** Looks at the program's handlers of signals after this turn of the event loop, since a frame is kept. */
@@ -83,6 +84,11 @@ export abstract class HostLink implements Link {
   abstract send(now: number): number;
   abstract receive(now: number): number;
   abstract counters(): LinkCounters;
+
+  get features(): LinkFeatures {
+    this.#features ??= this.readFeatures();
+    return this.#features;
+  }
 
   get sharedPort(): SharedPort | undefined {
     return this.#shared?.port;
@@ -200,8 +206,12 @@ export abstract class HostLink implements Link {
     });
   }
 
-  /** Reports to `watchInterface` that `features` have changed. */
+  /** Returns the link's features as they are now. */
+  protected abstract readFeatures(): LinkFeatures;
+
+  /** Reports to `watchInterface` that the features have changed. */
   protected featuresChanged(): void {
+    this.#features = undefined;
     this.#onChange();
   }
 
@@ -229,6 +239,7 @@ export abstract class HostLink implements Link {
     if (added.length + removed.length === 0 && now.up === before.up && now.mtu === before.mtu) return false;
     this.#interface = now;
     this.interfaceChanged();
+    this.#features = undefined;
     for (const address of removed) this.removeAddress(address, ipBytes(address));
     for (const address of added) this.addAddress(address, ipBytes(address));
     return true;

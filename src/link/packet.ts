@@ -124,7 +124,7 @@ export class PacketLink extends SocketLink {
     this.#bufferBytes = bufferBytes;
   }
 
-  get features(): LinkFeatures {
+  protected readFeatures(): LinkFeatures {
     return {
       maxFrame: this.interface.mtu + ETHERNET_BYTES,
       ipHeaderVisible: true,

@@ -92,7 +92,7 @@ export class UdpLink extends SocketLink {
     return shared && (({ source }, program) => shared.sourcePortTo(source, program));
   }
 
-  get features(): LinkFeatures {
+  protected readFeatures(): LinkFeatures {
     return {
       maxFrame: this.interface.mtu + ETHERNET_BYTES,
       ipHeaderVisible: false,

@@ -71,7 +71,7 @@ export class XdpLink extends HostLink {
     this.#neighbourTimeoutMs = options.neighbourTimeoutMs;
   }
 
-  get features(): LinkFeatures {
+  protected readFeatures(): LinkFeatures {
     const { maxFrame } = this.#port;
     return {
       ...{ maxFrame, ipHeaderVisible: true, sourcePort: 0, ipIdentification: 'as written', ...icrcFeatures() },
