@@ -21,8 +21,13 @@ export async function findings(target: Target, checks: readonly Check[]) {
 }
 
 /** Returns what differs from the known findings, then the packets: the summary of a run shows the first line. */
-export function difference(found: readonly string[], known: readonly string[], packets: string): string {
-  const unexpected = found.filter((line) => !known.includes(line));
-  const missing = known.filter((line) => !found.includes(line)).map((line) => `missing: ${line}`);
-  return [...unexpected, ...missing, packets].join('\n');
+export function difference(found: readonly string[], known: readonly Known[], packets: string): string {
+  const isEqual = (each: Known, line: string) =>
+    typeof each === 'string' ? each === line : each.asymmetricMatch(line);
+  const unexpected = found.filter((line) => !known.some((each) => isEqual(each, line)));
+  const missing = known.filter((each) => !found.some((line) => isEqual(each, line)));
+  return [...unexpected, ...missing.map((each) => `missing: ${each}`), packets].join('\n');
 }
+
+/** A finding, or a matcher such as `expect.stringMatching` returns. */
+type Known = string | { asymmetricMatch(line: string): boolean };

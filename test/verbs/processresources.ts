@@ -1,9 +1,24 @@
 /** Operating system resources that devices use. */
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** PF_EXITING of linux/sched.h: who joins a thread may go on before the kernel has removed it. */
+const EXITING = 4;
+
+/** Whether a thread is there and does not end. */
+function isRunning(thread: string): boolean {
+  try {
+    const stat = readFileSync(`/proc/self/task/${thread}/stat`, 'latin1');
+    const flags = Number(stat.slice(stat.lastIndexOf(')')).split(' ')[7]);
+    return (flags & EXITING) === 0;
+  } catch {
+    return false;
+  }
+}
 
 /** Returns the number of threads and open files of this process, once both are stable for 100 ms. */
 export async function processResources(): Promise<{ threads: number; files: number }> {
-  const now = () => ({ threads: readdirSync('/proc/self/task').length, files: readdirSync('/proc/self/fd').length });
+  const threads = () => readdirSync('/proc/self/task').filter(isRunning).length;
+  const now = () => ({ threads: threads(), files: readdirSync('/proc/self/fd').length });
   let last = now();
   for (let same = 0; same < 10; ) {
     await new Promise((resolve) => setTimeout(resolve, 10));
