@@ -23,10 +23,9 @@ export class Deferred<T> {
   }
 
   /** Waits until it is settled. @returns false if that takes longer (ms) */
-  async isSettledWithin(ms: number): Promise<boolean> {
+  isSettledWithin(ms: number): Promise<boolean> {
     const settled = () => {};
-    await within(ms, this.promise.then(settled, settled));
-    return !this.isPending;
+    return within(ms, this.promise.then(settled, settled));
   }
 
   resolve(value: T): void {

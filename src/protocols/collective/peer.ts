@@ -304,12 +304,12 @@ export class Peer {
 
   async #close(sendLast: () => Promise<void>): Promise<boolean> {
     const canSend = this.#isStarted && this.#failure === undefined && !this.#hasLeft;
-    let isWaiting = canSend;
-    const answered = () => {
-      isWaiting = false;
-    };
-    if (canSend) await within(LEAVE_MS, sendLast().then(answered, answered));
-    const isUnanswered = isWaiting;
+    const isUnanswered =
+      canSend &&
+      !(await within(
+        LEAVE_MS,
+        sendLast().catch(() => {}),
+      ));
     this.#failure ??= new RankError(this.rank, 'ECANCELED', 'the communicator was closed');
     await this.#id.close();
     this.fail(this.#failure);
