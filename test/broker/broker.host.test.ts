@@ -201,7 +201,7 @@ describeIf(privilege, 'programs on one address', () => {
     for (const each of programs) expect(await each.counts()).toMatchObject({ wrong: 0, ended: 0 });
   });
 
-  test('are served by a broker that had no file descriptors, when it has some', async () => {
+  test('are served when a broker without file descriptors has some again', async () => {
     const broker = host.start(MAIN, ['broker', '-q']);
     await eventually(() => expect(host.sh('cat /proc/net/unix')).toContain('@wasm-roce/broker\n'));
     const [one, two] = [await launch(1), await launch(2)] as const;

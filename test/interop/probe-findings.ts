@@ -26,8 +26,12 @@ export function difference(found: readonly string[], known: readonly Known[], pa
     typeof each === 'string' ? each === line : each.asymmetricMatch(line);
   const unexpected = found.filter((line) => !known.some((each) => isEqual(each, line)));
   const missing = known.filter((each) => !found.some((line) => isEqual(each, line)));
-  return [...unexpected, ...missing.map((each) => `missing: ${each}`), packets].join('\n');
+  return [
+    ...unexpected,
+    ...missing.map((each) => `missing: ${typeof each === 'string' ? each : each.sample}`),
+    packets,
+  ].join('\n');
 }
 
 /** A finding, or a matcher such as `expect.stringMatching` returns. */
-type Known = string | { asymmetricMatch(line: string): boolean };
+type Known = string | { readonly sample: RegExp; asymmetricMatch(line: string): boolean };

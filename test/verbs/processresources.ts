@@ -1,7 +1,7 @@
 /** Operating system resources that devices use. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** PF_EXITING of linux/sched.h: who joins a thread may go on before the kernel has removed it. */
+/** PF_EXITING of linux/sched.h. The kernel may list a thread for some time after it was joined. */
 const EXITING = 4;
 
 /** Whether a thread is there and does not end. */

@@ -114,7 +114,7 @@ describe.each([
   });
 });
 
-test('a rank that leaves warns of each rank that does not acknowledge that', async () => {
+test('a rank that leaves warns of each rank that does not acknowledge its leave', async () => {
   const { devices, ranks } = await openRanks(2);
   const warnings: { code?: string; message: string }[] = [];
   const onWarning = (warning: Error) => warnings.push(warning);
