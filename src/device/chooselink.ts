@@ -42,8 +42,11 @@ export interface ChosenLink {
   readonly notes: readonly string[];
 }
 
-/** Codes of `openShared` that leave sockets of its own. */
-const NO_BROKER: readonly string[] = ['EOPNOTSUPP', 'EPERM', 'ETIMEDOUT'];
+/**
+ * Codes of `openShared` that leave sockets of its own. A broker that does not reply is none of them: it has the sockets
+ * of the address, and those who connect to the address would reach either it or the device.
+ */
+const NO_BROKER: readonly string[] = ['EOPNOTSUPP', 'EPERM'];
 /** The same of links that work without the port, beside rxe for instance. */
 const NO_PORT: readonly string[] = [...NO_BROKER, 'EADDRINUSE'];
 

@@ -180,6 +180,14 @@ describeIf(privilege, 'programs on one address', () => {
     expect(opened).toMatchObject({ slot: 0, notes: [expect.stringMatching(/version 9, and the program version 1/)] });
   });
 
+  test('get an error from a broker that does not reply: they take no port of their own', async () => {
+    const silent = await launch(0);
+    await silent.call('answer', 'ETIMEDOUT', 'the broker (pid 1) does not reply within 10 s');
+    const one = await launch(1);
+    const opened = await one.call('open', { ...LOOPBACK, addresses: ['127.0.0.1'] });
+    expect(opened).toEqual({ error: expect.stringMatching(/^ETIMEDOUT: the broker \(pid 1\) does not reply/) });
+  });
+
   test('are at most 255 devices of an address: the next one gets ENOSPC with the limit', async () => {
     const [one, two] = [await launch(0), await launch(1)];
     const joined = await one.call('joinMany', 256, '127.0.0.1');

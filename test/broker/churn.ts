@@ -10,8 +10,8 @@ export interface Churn {
   readonly addresses: readonly string[];
   readonly random: Random;
   /**
-   * Times that the broker is killed in a round at most. A program of any user starts the next one, which admits that
-   * user alone.
+   * Times that the broker is killed, or stopped for a while, in a round at most. A program of any user starts the next
+   * one, which admits that user alone.
    */
   readonly brokerKills: number;
   /** Starts a program that serves. @param number another one for each program */
@@ -25,6 +25,8 @@ export interface ChurnResult {
   readonly rounds: number;
   /** Times that the broker was killed. */
   readonly brokers: number;
+  /** Times that it was stopped, and went on. */
+  readonly stops: number;
   readonly echoes: number;
   /** Messages that came back with other bytes. */
   readonly wrong: number;
@@ -34,32 +36,40 @@ export interface ChurnResult {
   readonly failed: readonly string[];
 }
 
+/** A stop of the broker takes so long at most (ms). A program waits longer for its reply. */
+const STOP_MS = 1000;
+
 /**
  * In each round one of the programs that come and go ends, by SIGKILL or in order, and another one takes its place and
- * connects to all that stay. Meanwhile the broker is killed.
+ * connects to all that stay. Meanwhile the broker is killed, or stopped for a while.
  */
 export async function churn({ stay, addresses, random, brokerKills, start, goesOn }: Churn): Promise<ChurnResult> {
   const all = await Promise.all(Array.from({ length: 2 * stay }, (_, i) => start(i)));
   const [staying, others] = [all.slice(0, stay), all.slice(stay)];
   await Promise.all(all.map((each) => each.talkTo(staying, addresses)));
-  let [rounds, brokers] = [0, 0];
-  const killBroker = async (times: number) => {
-    let killed = 0;
+  let [rounds, brokers, stops] = [0, 0, 0];
+  const disturbBroker = async (times: number) => {
     for (let k = 0; k < times; k++) {
       await sleep(random.below(500));
       const pid = await (staying[0] as Program).call('brokerPid');
-      if (pid && kill(pid)) killed++;
+      if (!pid) continue;
+      if (random.below(3) > 0) {
+        if (signal(pid, 'SIGKILL')) brokers++;
+      } else if (signal(pid, 'SIGSTOP')) {
+        await sleep(random.below(STOP_MS));
+        signal(pid, 'SIGCONT');
+        stops++;
+      }
     }
-    return killed;
   };
   for (; goesOn(rounds); rounds++) {
-    const killing = killBroker(random.below(brokerKills + 1));
+    const disturbing = disturbBroker(random.below(brokerKills + 1));
     const [victim] = others.splice(random.below(others.length), 1) as [Program];
     await (random.below(2) === 0 ? victim.child.kill() : victim.child.stop());
     const next = await start(2 * stay + rounds);
     others.push(next);
     await next.talkTo(staying, addresses);
-    brokers += await killing;
+    await disturbing;
   }
   const before = await Promise.all(staying.map((each) => each.counts()));
   for (const each of staying) await each.goesOn();
@@ -71,13 +81,13 @@ export async function churn({ stay, addresses, random, brokerKills, start, goesO
       ? []
       : [`program ${i}: a connection stands still`]),
   ]);
-  return { rounds, brokers, echoes: sum('echoes'), wrong: sum('wrong'), ended: sum('ended'), failed };
+  return { rounds, brokers, stops, echoes: sum('echoes'), wrong: sum('wrong'), ended: sum('ended'), failed };
 }
 
 /** @returns whether there was such a process */
-function kill(pid: number): boolean {
+function signal(pid: number, name: NodeJS.Signals): boolean {
   try {
-    return process.kill(pid, 'SIGKILL');
+    return process.kill(pid, name);
   } catch {
     return false;
   }

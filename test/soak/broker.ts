@@ -1,6 +1,6 @@
 /**
- * npm run soak -- broker: ten programs on one address, of which five come and go, while the broker and they are killed.
- * No connection of the five that stay may end, and no byte may be wrong.
+ * npm run soak -- broker: ten programs on one address, of which five come and go, while the broker and they are killed,
+ * and the broker is stopped. No connection of the five that stay may end, and no byte may be wrong.
  *
  *   --minutes N   how long (10); on two processors that is about a thousand kills
  */

@@ -213,7 +213,7 @@ export interface Greeting extends Reply {
 
 const noReply = (connection: BrokerConnection | undefined) => {
   const who = connection ? `the broker (pid ${connection.peer.pid})` : 'the next broker';
-  return new VerbsError('ETIMEDOUT', `${who} does not reply within ${REPLY_MS / 1000} s`);
+  return new VerbsError('ETIMEDOUT', `${who} does not reply within ${REPLY_MS / 1000} s: is it stopped? End it`);
 };
 
 /** @throws VerbsError EIO; the socket is closed */
