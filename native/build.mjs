@@ -32,9 +32,9 @@ const COMPILE = [
 ];
 const LINK = [
   ...['-shared', '-nodefaultlibs', '-s', '-Wl,--gc-sections', '-Wl,-z,now', '-Wl,-z,relro', '-Wl,-z,noexecstack'],
-  // signal handlers of lastframes.cc may outlive the thread that loaded the file
+  // signal handlers of core/lastframes.cc may outlive the thread that loaded the file
   '-Wl,-z,nodelete',
-  `-Wl,--version-script=${join(NATIVE, 'exports.map')}`,
+  `-Wl,--version-script=${join(NATIVE, 'node/exports.map')}`,
 ];
 const RUNTIME = ['-Wl,-Bstatic', '-lstdc++', '-lgcc', '-lgcc_eh'];
 
@@ -63,7 +63,7 @@ function headers() {
       throw new Error(`${name} is not installed: npm install ${HEADERS.join(' ')}`, { cause });
     }
   };
-  return ['-isystem', folder('node-addon-api'), '-isystem', join(folder('node-api-headers'), 'include')];
+  return ['-I', NATIVE, '-isystem', folder('node-addon-api'), '-isystem', join(folder('node-api-headers'), 'include')];
 }
 
 function run(command, args) {
@@ -94,8 +94,8 @@ export async function buildAddon(arch = process.arch, { path = addonPath(arch), 
   mkdirSync(dirname(target), { recursive: true });
   const objects = mkdtempSync(join(dirname(target), 'objects-'));
   try {
-    const sources = readdirSync(NATIVE).filter((name) => name.endsWith('.cc'));
-    const objectOf = (name) => join(objects, `${name}.o`);
+    const sources = readdirSync(NATIVE, { recursive: true }).filter((name) => name.endsWith('.cc'));
+    const objectOf = (name) => join(objects, `${name.replaceAll('/', '-')}.o`);
     const left = sources.values();
     const compileRest = async () => {
       for (const name of left) await run(compiler, [...options, '-o', objectOf(name), '-c', join(NATIVE, name)]);

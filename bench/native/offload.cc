@@ -1,6 +1,6 @@
 #include "offload.h"
 
-#include "../../native/crc.h"
+#include "../../native/core/crc.h"
 
 const char* offload_name(uint32_t place) {
   return place < CrcMethods().size() ? CrcMethods()[place].name : nullptr;

@@ -10,7 +10,7 @@ const OUT = 'build/bench';
 const NATIVE = 'bench/native';
 
 /** The CRC of the links. */
-const CRC_SOURCES = ['crc.cc', 'crcx64.cc', 'crcarm64.cc'].map((file) => `native/${file}`);
+const CRC_SOURCES = ['crc.cc', 'crcx64.cc', 'crcarm64.cc'].map((file) => `native/core/${file}`);
 const CRC = ['offload.cc', ...CRC_SOURCES.map((file) => `../../${file}`)];
 /** The programs of bench/native and their source files. */
 const PROGRAMS = {
@@ -72,7 +72,7 @@ export const BENCH_STEPS = [
   compiled({
     name: 'programs in C',
     stamp: 'bench-native',
-    inputs: [NATIVE, 'native/crc.h', 'native/crcpowers.h', ...CRC_SOURCES],
+    inputs: [NATIVE, 'native/core/crc.h', 'native/core/crcpowers.h', ...CRC_SOURCES],
     outputs: Object.keys(PROGRAMS).map((name) => join(OUT, name)),
     optional: 'the rows of plain C are skipped',
     blocked: () => (onPath('cc') ? undefined : 'cc not found: the rows of plain C are skipped'),

@@ -97,7 +97,7 @@ function addon(arch) {
 /** The addons: of this processor first. */
 export const addons = [...new Set([process.arch, ...PROCESSORS])].map(addon);
 
-const XDP_SOURCE = 'native/roce_xdp.bpf.c';
+const XDP_SOURCE = 'native/node/roce_xdp.bpf.c';
 const XDP_OBJECT = 'build/native/roce_xdp.bpf.o';
 /** Debian's folder of the kernel headers for this processor, which the BPF headers include. */
 const KERNEL_HEADERS = `/usr/include/${{ x64: 'x86_64', arm64: 'aarch64' }[process.arch] ?? process.arch}-linux-gnu`;

@@ -46,7 +46,7 @@ export interface PacketLinkOptions {
 const SHARES = 16;
 /** The ring has at most this part of the card's memory: 1/16. */
 const RING_SHARE = 16;
-/** The ring's size and its offset in the memory are multiples of this. kBlockBytes of native/packetring.cc. */
+/** The ring's size and its offset in the memory are multiples of this. kBlockBytes of native/core/packetring.cc. */
 const RING_UNIT = 65536;
 /** The longest IP packet of RoCE: path MTU 4096 and all headers. Interfaces may have a larger MTU. */
 const LONGEST_PACKET = 4096 + 160;

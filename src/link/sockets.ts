@@ -12,7 +12,7 @@ import type { LinkTransfer } from './transfer.js';
 
 /** Limits of a GSO burst (UDP_SEGMENT): one IP datagram of at most 64 KiB, less the longest headers. */
 const GSO_LIMITS = { packets: 64, bytes: 65535 - 14 - 4 - 40 - 8 } as const;
-/** Headers with a tag, and the longest payload of IPv6. Same value as kCoalescedBytes in native/frames.h. */
+/** Headers with a tag, and the longest payload of IPv6. Same value as kCoalescedBytes in native/core/frames.h. */
 export const COALESCED_BYTES = 65600;
 /**
  * Bytes of a socket's receive buffer and of its send buffer: thousands of frames, so that a busy event loop loses none.

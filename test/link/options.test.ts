@@ -6,7 +6,7 @@ import { Rig } from '../kit/rig.js';
 
 /** Integer constants of the addon's header, by name. */
 function constants(): Record<string, number> {
-  const text = readFileSync(new URL('../../native/frames.h', import.meta.url), 'utf8');
+  const text = readFileSync(new URL('../../native/core/frames.h', import.meta.url), 'utf8');
   const found = text.matchAll(/^constexpr uint32_t (k\w+) = (0x[\da-f]+|\d+);$/gim);
   return Object.fromEntries(Array.from(found, ([, name, value]) => [name, Number(value)]));
 }

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parseWasm } from '../kit/wasm.js';
 import { cycles, typeCycles } from './cycles.js';
-import { code, type Import, imports, ROOT, sources } from './sources.js';
+import { code, type Import, imports, ROOT, sources, text } from './sources.js';
 
 /** The room of a path: the longest that it begins with. */
 function roomOf(rooms: readonly string[], path: string): string | undefined {
@@ -173,12 +173,25 @@ describe('the facade', () => {
 
   test('links and native code move frames: they know nothing of queue pairs', () => {
     const words = /\w*(?:qp|psn|rkey|lkey|wqe|cqe|queue_?pair)\w*/gi;
-    const files = [...sources('src/link', '.ts'), ...sources('native', '.cc', '.h', '.c')];
+    const native = ['native/core', 'native/node'].flatMap((room) => sources(room, '.cc', '.h', '.c'));
+    const files = [...sources('src/link', '.ts'), ...native];
+    expect(native.length).toBeGreaterThan(50);
     const found = files.flatMap((path) =>
       (code(path).replaceAll('SOCK_SEQPACKET', '').match(words) ?? []).map((word) => `${path}: ${word}`),
     );
     expect(found).toEqual([]);
   });
+});
+
+test('native/core is a library of its own: it includes neither Node nor libibverbs, nor another room', () => {
+  const files = sources('native/core', '.cc', '.h');
+  const included = files.flatMap((path) =>
+    Array.from(text(path).matchAll(/^#include ([<"].*[>"])/gm), ([, name]) => name),
+  );
+  const own = new Set(files.map((path) => `"${basename(path)}"`));
+  expect(files.length).toBeGreaterThan(30);
+  expect(included.filter((name = '') => name.startsWith('"') && !own.has(name))).toEqual([]);
+  expect(included.filter((name = '') => /napi|node|uv|infiniband|rdma/.test(name))).toEqual([]);
 });
 
 test('the second encoder shares nothing with what it judges', () => {

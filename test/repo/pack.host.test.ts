@@ -301,7 +301,7 @@ describeIf({ ok: built && complete, reason: 'not all parts are built: npm run bu
   });
 
   test('refuses when the addons are older than their source', async () => {
-    appendFileSync(join(copy, 'native/udp.cc'), '// changed\n');
+    appendFileSync(join(copy, 'native/core/udpsockets.cc'), '// changed\n');
     expect((await refusals()).sort()).toEqual([refused('arm64'), refused('x64')]);
   });
 });

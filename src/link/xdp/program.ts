@@ -1,7 +1,7 @@
 /**
- * The XDP program of an interface (native/roce_xdp.bpf.c) and its two maps: the AF_XDP socket of each queue, and the
- * addresses of each queue's card. A bpf_link attaches the program; the kernel detaches it when the last file descriptor
- * of the bpf_link is closed.
+ * The XDP program of an interface (native/node/roce_xdp.bpf.c) and its two maps: the AF_XDP socket of each queue, and
+ * the addresses of each queue's card. A bpf_link attaches the program; the kernel detaches it when the last file
+ * descriptor of the bpf_link is closed.
  *
  * An interface runs one program. A second card, in this process or another one, finds our program there, opens the same
  * bpf_link and the same maps, and adds its own queues.
@@ -144,7 +144,7 @@ export class XdpProgram {
   }
 }
 
-/** Returns a `struct address_key` (native/roce_xdp.bpf.c). */
+/** Returns a `struct address_key` (native/node/roce_xdp.bpf.c). */
 function keyOf(queue: number, address: Uint8Array): Uint8Array {
   const key = new Uint8Array(KEY_BYTES);
   key.set(u32(queue));
