@@ -98,12 +98,12 @@ void SendSlot(Slot& slot, int& waits) {
   }
 }
 
-/// Sends what has not been sent. Async-signal-safe. @param owner of the frames; null = all of the process
-void SendAll(const void* owner) {
+/// Sends what has not been sent. Async-signal-safe.
+void SendAll() {
   if (process.load() != getpid()) return;
   int waits = kMaxWaits;
   ForEachSlot([&](uint32_t, Slot& slot) {
-    if ((owner != nullptr && slot.owner != owner) || !Take(slot)) return;
+    if (!Take(slot)) return;
     SendSlot(slot, waits);
     slot.state.store(kSent, std::memory_order_release);
   });
@@ -112,7 +112,7 @@ void SendAll(const void* owner) {
 /// Sends the last frames, and lets the signal do what it would have done.
 void OnSignal(int number) {
   const int error = errno;
-  SendAll(nullptr);
+  SendAll();
   for (size_t i = 0; i < sizeof kSignals / sizeof *kSignals; i++)
     if (kSignals[i] == number) sigaction(number, &before[i], nullptr);
   errno = error;
@@ -180,7 +180,7 @@ void FreeSlot(Bookkeeping& books, uint32_t index) {
 }
 
 /// exit(3) runs it. The file is never unloaded before (-z nodelete).
-__attribute__((destructor)) void OnExit() { SendAll(nullptr); }
+__attribute__((destructor)) void OnExit() { SendAll(); }
 
 }  // namespace
 
@@ -230,9 +230,20 @@ void DropLastFramesOf(int fd) {
 }
 
 void EndLastFramesOf(const void* owner) {
-  SendAll(owner);
   Bookkeeping& books = Books();
-  const std::lock_guard<std::mutex> lock(books.mutex);
+  std::unique_lock<std::mutex> lock(books.mutex);
+  std::vector<Slot*> ready;
+  ForEachSlot([&](uint32_t, Slot& slot) {
+    const bool isOwn = slot.state.load() == kReady && slot.owner == owner;
+    if (isOwn && process.load() == getpid() && Take(slot)) ready.push_back(&slot);
+  });
+  lock.unlock();
+  int waits = kMaxWaits;
+  for (Slot* slot : ready) {
+    SendSlot(*slot, waits);
+    slot->state.store(kSent, std::memory_order_release);
+  }
+  lock.lock();
   ForEachSlot([&](uint32_t index, Slot& slot) {
     if (slot.state.load() != kFree && slot.owner == owner) FreeSlot(books, index);
   });
