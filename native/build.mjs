@@ -1,49 +1,25 @@
 #!/usr/bin/env node
-// Builds the addon: prebuilds/linux-ARCH/wasm_roce.node. As a program it builds for this processor, also from an
-// installed package. It needs g++ with C++17, the headers of Linux (Debian: g++, Alpine: g++ linux-headers), and
-// those of Node-API (the packages HEADERS).
-//
-// One file serves glibc and musl: the C++ runtime is linked in, and the C library is not named. Its symbols are without
-// a version, and bind to the C library of the process that loads the addon. test/repo/prebuilds.test.ts checks that
-// each of them exists in glibc 2.28 and in musl.
+// Builds the native code (CMakeLists.txt) by cmake-js. As a program it builds the addon for this processor,
+// prebuilds/linux-ARCH/wasm_roce.node, also from an installed package.
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const NATIVE = dirname(fileURLToPath(import.meta.url));
 const ROOT = dirname(NATIVE);
 
-/** The compilers for other processors, by Node's names. */
-const CROSS = { x64: 'x86_64-linux-gnu-g++', arm64: 'aarch64-linux-gnu-g++' };
-/** Without calls of libgcc that look for instructions in a way that is glibc's own. */
-const OF_PROCESSOR = { arm64: ['-mno-outline-atomics'] };
-
-const COMPILE = [
-  ...['-std=c++17', '-O2', '-fPIC', '-Wall', '-Wextra'],
-  ...['-fvisibility=hidden', '-fno-exceptions', '-fno-gnu-unique', '-ffunction-sections', '-fdata-sections'],
-  // these would call functions that only glibc has; some distributions switch them on by default
-  ...['-U_FORTIFY_SOURCE', '-fno-stack-protector'],
-  ...['-D_GNU_SOURCE', '-DNDEBUG', '-DNAPI_VERSION=8', '-DNODE_ADDON_API_DISABLE_CPP_EXCEPTIONS'],
-  // A worker thread that is terminated during a call cannot take an exception; by default that aborts the process.
-  '-DNODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS',
-];
-const LINK = [
-  ...['-shared', '-nodefaultlibs', '-s', '-Wl,--gc-sections', '-Wl,-z,now', '-Wl,-z,relro', '-Wl,-z,noexecstack'],
-  // signal handlers of core/lastframes.cc may outlive the thread that loaded the file
-  '-Wl,-z,nodelete',
-  `-Wl,--version-script=${join(NATIVE, 'node/exports.map')}`,
-];
-const RUNTIME = ['-Wl,-Bstatic', '-lstdc++', '-lgcc', '-lgcc_eh'];
-
-/** Instead of LINK and RUNTIME, and in addition to COMPILE: for `npm run fuzz -- --asan`, in a process with libasan. */
-const SANITIZERS = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all', '-g', '-fno-omit-frame-pointer'];
+/** The compilers for other processors, by Node's names, and CMake's names of the processors. */
+const CROSS = {
+  x64: { compiler: 'x86_64-linux-gnu-g++', processor: 'x86_64' },
+  arm64: { compiler: 'aarch64-linux-gnu-g++', processor: 'aarch64' },
+};
 
 /** Returns the command that compiles for a processor, by Node's name of it. */
 export function compilerFor(arch) {
-  return arch === process.arch ? (process.env.CXX ?? 'g++') : (CROSS[arch] ?? `${arch}-linux-gnu-g++`);
+  return arch === process.arch ? (process.env.CXX ?? 'g++') : (CROSS[arch]?.compiler ?? `${arch}-linux-gnu-g++`);
 }
 
 /** Returns the path of the addon for a processor, relative to the package's folder. */
@@ -51,19 +27,16 @@ export function addonPath(arch) {
   return `prebuilds/linux-${arch}/wasm_roce.node`;
 }
 
-/** The packages with the headers of Node-API. Only a build needs them, so the package does not depend on them. */
-const HEADERS = ['node-addon-api', 'node-api-headers'];
+/** Only a build needs these packages, so the package does not depend on them. */
+const PACKAGES = 'cmake-js node-addon-api';
 
-function headers() {
+function cmakeJs() {
   const { resolve } = createRequire(import.meta.url);
-  const folder = (name) => {
-    try {
-      return dirname(resolve(`${name}/package.json`, { paths: [NATIVE, process.cwd()] }));
-    } catch (cause) {
-      throw new Error(`${name} is not installed: npm install ${HEADERS.join(' ')}`, { cause });
-    }
-  };
-  return ['-I', NATIVE, '-isystem', folder('node-addon-api'), '-isystem', join(folder('node-api-headers'), 'include')];
+  try {
+    return join(dirname(resolve('cmake-js/package.json', { paths: [NATIVE, process.cwd()] })), 'bin/cmake-js');
+  } catch (cause) {
+    throw new Error(`cmake-js is not installed: npm install ${PACKAGES}`, { cause });
+  }
 }
 
 function run(command, args) {
@@ -75,47 +48,72 @@ function run(command, args) {
     child.on('close', (status, signal) => {
       if (status === 0) return resolve();
       const text = Buffer.concat(printed).toString().trimEnd();
-      reject(new Error(`${command} fails (${signal ?? `exit status ${status}`}) at ${args.at(-1)}:\n${text}`));
+      reject(new Error(`cmake-js fails (${signal ?? `exit status ${status}`}):\n${text}`));
     });
   });
+}
+
+/** CMake's variables for a processor. */
+function variablesOf(arch, sanitize) {
+  const processor = CROSS[arch]?.processor ?? arch;
+  const cross = { CMAKE_SYSTEM_NAME: 'Linux', CMAKE_SYSTEM_PROCESSOR: processor, CMAKE_CXX_COMPILER: compilerFor(arch) };
+  return { ...(arch === process.arch ? {} : cross), WASM_ROCE_SANITIZE: sanitize };
+}
+
+/**
+ * Builds a target of CMakeLists.txt.
+ * @param folder CMake's, which a later build of the same processor and sanitizers may use again
+ * @param sanitize the compiler's sanitizers, separated by commas
+ * @throws Error with the messages of the tools
+ */
+async function buildTarget(target, { folder, arch = process.arch, sanitize = '' }) {
+  const variables = Object.entries(variablesOf(arch, sanitize)).map(([name, value]) => `--CD${name}=${value}`);
+  const options = ['--directory', ROOT, '--out', folder, '--target', target, '--parallel', `${availableParallelism()}`];
+  await run(process.execPath, [cmakeJs(), 'compile', ...options, ...variables]);
+}
+
+/** Replaces a file of the package as a whole: a running process has the old one mapped. */
+function place(file, path) {
+  const target = join(ROOT, path);
+  mkdirSync(dirname(target), { recursive: true });
+  const draft = mkdtempSync(join(dirname(target), 'new-'));
+  try {
+    copyFileSync(file, join(draft, 'file'));
+    renameSync(join(draft, 'file'), target);
+  } finally {
+    rmSync(draft, { recursive: true, force: true });
+  }
 }
 
 /**
  * Builds the addon for a processor.
  * @param path of the addon, relative to the package's folder
- * @param sanitized with the address sanitizer and the undefined behaviour sanitizer
- * @throws Error with the compiler's messages
+ * @param folder see buildTarget; a process of its own uses it
+ * @throws Error with the messages of the tools
  */
-export async function buildAddon(arch = process.arch, { path = addonPath(arch), sanitized = false } = {}) {
-  const compiler = compilerFor(arch);
-  const options = [...COMPILE, ...(OF_PROCESSOR[arch] ?? []), ...(sanitized ? SANITIZERS : []), ...headers()];
-  const [link, runtime] = sanitized ? [['-shared', ...SANITIZERS], []] : [LINK, RUNTIME];
-  const target = join(ROOT, path);
-  mkdirSync(dirname(target), { recursive: true });
-  const objects = mkdtempSync(join(dirname(target), 'objects-'));
-  try {
-    const sources = readdirSync(NATIVE, { recursive: true }).filter((name) => name.endsWith('.cc'));
-    const objectOf = (name) => join(objects, `${name.replaceAll('/', '-')}.o`);
-    const left = sources.values();
-    const compileRest = async () => {
-      for (const name of left) await run(compiler, [...options, '-o', objectOf(name), '-c', join(NATIVE, name)]);
-    };
-    await Promise.all(Array.from({ length: availableParallelism() }, compileRest));
-    const linked = join(objects, 'linked');
-    await run(compiler, [...link, '-o', linked, ...sources.map(objectOf), ...runtime]);
-    // replaced as a whole: a running process has the old file mapped
-    renameSync(linked, target);
-  } finally {
-    rmSync(objects, { recursive: true, force: true });
-  }
+export async function buildAddon({ arch = process.arch, path = addonPath(arch), folder, sanitize }) {
+  await buildTarget('addon', { arch, folder, sanitize });
+  place(join(folder, 'Release/wasm_roce.node'), path);
+}
+
+/**
+ * Builds the XDP program, with clang.
+ * @param path of the object file, relative to the package's folder
+ */
+export async function buildXdpProgram({ path, folder }) {
+  await buildTarget('xdp_program', { folder });
+  place(join(folder, 'native/node/roce_xdp.bpf.o'), path);
 }
 
 if (process.argv[1] && import.meta.filename === realpathSync(process.argv[1])) {
+  const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-build-'));
   try {
-    await buildAddon();
+    await buildAddon({ folder });
     console.log(`built ${join(ROOT, addonPath(process.arch))}`);
   } catch (error) {
     console.error(error.message);
     process.exitCode = 1;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 }

@@ -3,20 +3,19 @@
 // --seconds N, --seed N, --replay FILE. With --asan, the addon is built with sanitizers, into build/.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { buildAddon } from '../native/build.mjs';
 import { privateNet } from './private-net.mjs';
-import { compiled } from './setup/build.mjs';
+import { addonStep } from './setup/build.mjs';
 import { ROOT } from './setup/run.mjs';
 import { STEPS, trySetup } from './setup.mjs';
 
 const ADDON = 'build/asan/wasm_roce.node';
 
-const sanitizedAddon = compiled({
+const sanitizedAddon = addonStep({
   name: 'native addon with sanitizers',
   stamp: 'addon-asan',
-  inputs: ['native', 'node_modules/node-addon-api/package.json'],
-  outputs: [ADDON],
-  make: () => buildAddon(process.arch, { path: ADDON, sanitized: true }),
+  path: ADDON,
+  sanitize: 'address,undefined',
+  consequence: 'nothing is fuzzed',
 });
 
 function fuzz(args, env) {

@@ -492,7 +492,7 @@ function reasonOf({ message, code }: NodeJS.ErrnoException): string {
     ? `the native addon does not load (${message.split('\n')[0]})`
     : `the native addon for linux-${process.arch} is missing`;
   return (
-    `${reason}: build it with \`node ${BUILDER}\`, which needs g++, the headers of Linux, ` +
-    'and the packages node-addon-api and node-api-headers'
+    `${reason}: build it with \`node ${BUILDER}\`, which needs CMake, g++, the headers of Linux, ` +
+    'and the packages cmake-js and node-addon-api'
   );
 }

@@ -1,7 +1,7 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { addonPath, buildAddon, compilerFor } from '../../native/build.mjs';
+import { addonPath, buildAddon, buildXdpProgram, compilerFor } from '../../native/build.mjs';
 import { writeCodes } from './codes.mjs';
 import { onPath, ROOT, run, tool } from './run.mjs';
 import { Stamp } from './stamp.mjs';
@@ -79,48 +79,87 @@ export const scriptGrammar = compiled({
   },
 });
 
-function addon(arch) {
-  const isOwn = arch === process.arch;
-  const skipped = isOwn ? 'the links packet, udp and xdp, and all tests that use them, are skipped' : 'it is not built';
+/** The inputs of the addon. */
+const ADDON_INPUTS = [
+  ...['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/node'],
+  ...['node_modules/cmake-js/package.json', 'node_modules/node-addon-api/package.json'],
+];
+
+/** CMake's folder for a processor, and for sanitizers. */
+const cmakeFolder = (name) => join(ROOT, 'build/cmake', name);
+
+/** Returns a step that builds an addon. @param consequence if a tool is missing */
+export function addonStep({ name, stamp, arch = process.arch, path, sanitize, optional, consequence }) {
   return compiled({
-    name: `native addon for ${arch}`,
-    stamp: `addon-${arch}`,
-    optional: isOwn ? undefined : skipped,
-    inputs: ['native', 'node_modules/node-addon-api/package.json'],
-    tools: [compilerFor(arch)],
-    outputs: [addonPath(arch)],
-    blocked: () => (onPath(compilerFor(arch)) ? undefined : `${compilerFor(arch)} not found: ${skipped}`),
-    make: () => buildAddon(arch),
+    ...{ name, stamp, optional, inputs: ADDON_INPUTS, tools: [compilerFor(arch), 'cmake'], outputs: [path] },
+    blocked() {
+      const absent = ['cmake', compilerFor(arch)].filter((tool) => !onPath(tool));
+      return absent.length === 0 ? undefined : `${absent.join(' and ')} not found: ${consequence}`;
+    },
+    make: () => buildAddon({ arch, path, sanitize, folder: cmakeFolder(stamp) }),
   });
 }
+
+function addon(arch) {
+  const isOwn = arch === process.arch;
+  const consequence = isOwn
+    ? 'the links packet, udp and xdp, and all tests that use them, are skipped'
+    : 'it is not built';
+  return addonStep({
+    ...{ name: `native addon for ${arch}`, stamp: `addon-${arch}`, arch, path: addonPath(arch), consequence },
+    optional: isOwn ? undefined : consequence,
+  });
+}
+
+/** Returns a step that builds the tests and the fuzzer of core. @param sanitize the compiler's sanitizers */
+function coreTests(name, sanitize) {
+  const folder = `build/cmake/core-${name}`;
+  const skipped = 'the tests of the library core are skipped';
+  return compiled({
+    name: `tests of core, ${name} sanitizer`,
+    stamp: `core-${name}`,
+    optional: skipped,
+    inputs: ['CMakeLists.txt', 'native/core', 'test/native'],
+    tools: [compilerFor(process.arch), 'cmake'],
+    outputs: ['core_tests', 'core_fuzzer'].map((program) => `${folder}/test/native/${program}`),
+    blocked() {
+      const absent = ['cmake', 'ninja', compilerFor(process.arch)].filter((tool) => !onPath(tool));
+      if (!existsSync(DOCTEST)) absent.push('doctest-dev');
+      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${skipped}`;
+    },
+    async make() {
+      const variables = ['-DWASM_ROCE_TESTS=ON', `-DWASM_ROCE_SANITIZE=${sanitize}`, '-DCMAKE_BUILD_TYPE=Release'];
+      await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', ...variables]);
+      await run('cmake', ['--build', folder]);
+    },
+  });
+}
+
+const DOCTEST = '/usr/include/doctest/doctest.h';
+
+export const nativeTests = [coreTests('address', 'address,undefined'), coreTests('thread', 'thread')];
 
 /** The addons: of this processor first. */
 export const addons = [...new Set([process.arch, ...PROCESSORS])].map(addon);
 
 const XDP_SOURCE = 'native/node/roce_xdp.bpf.c';
 const XDP_OBJECT = 'build/native/roce_xdp.bpf.o';
-/** Debian's folder of the kernel headers for this processor, which the BPF headers include. */
-const KERNEL_HEADERS = `/usr/include/${{ x64: 'x86_64', arm64: 'aarch64' }[process.arch] ?? process.arch}-linux-gnu`;
 const BPF_HEADERS = '/usr/include/bpf/bpf_helpers.h';
 
 export const xdpProgram = compiled({
   name: 'XDP program',
   stamp: 'xdp',
-  inputs: [XDP_SOURCE],
+  inputs: [XDP_SOURCE, 'native/node/CMakeLists.txt'],
   tools: ['clang'],
   outputs: [XDP_OBJECT],
   applies: () => existsSync(join(ROOT, XDP_SOURCE)),
   blocked() {
-    const absent = [...(onPath('clang') ? [] : ['clang']), ...(existsSync(BPF_HEADERS) ? [] : ['libbpf-dev'])];
+    const tools = ['cmake', 'clang'].filter((tool) => !onPath(tool));
+    const absent = [...tools, ...(existsSync(BPF_HEADERS) ? [] : ['libbpf-dev'])];
     if (absent.length === 0) return undefined;
     return `${absent.join(', ')} not found: the link xdp, and all tests that use it, are skipped`;
   },
-  make() {
-    mkdirSync(join(ROOT, 'build/native'), { recursive: true });
-    // -g: libbpf reads the definitions of the maps from the type information (BTF).
-    const options = ['-target', 'bpf', '-O2', '-g', '-Wall', '-Wextra', '-Werror', '-fdebug-compilation-dir=.'];
-    return run('clang', [...options, `-I${KERNEL_HEADERS}`, '-c', XDP_SOURCE, '-o', XDP_OBJECT]);
-  },
+  make: () => buildXdpProgram({ path: XDP_OBJECT, folder: cmakeFolder(`addon-${process.arch}`) }),
 });
 
 /** The licences of the packages that dist/ contains. */

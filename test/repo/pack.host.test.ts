@@ -31,7 +31,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     // what `wasm-roce/connectrpc` needs is up to the user to install
     installed = await install([
       ...['@types/node', 'undici-types', '@connectrpc/connect', '@bufbuild/protobuf'],
-      ...['node-addon-api', 'node-api-headers'],
+      ...['cmake-js', 'node-addon-api'],
     ]);
   }, 120_000);
   afterAll(() => installed?.remove());
@@ -50,6 +50,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
         'build/card.wasm',
         'dist/cardworker.js',
         'dist/LICENCES.txt',
+        'CMakeLists.txt',
         'native/build.mjs',
         'LICENSE',
         'README.md',
@@ -59,6 +60,11 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
     expect(installed.files.filter((path) => /\.png$/.test(path))).toEqual([]);
     // Source maps would need the sources beside them.
     expect(installed.files.filter((path) => /\.[jt]s\.map$/.test(path))).toEqual([]);
+  });
+
+  test('names no folder of the machine that has built it', () => {
+    const names = (path: string) => readFileSync(join(installed.package, path)).includes(ROOT);
+    expect(installed.files.filter(names)).toEqual([]);
   });
 
   test('depends on no package but those that its user chooses', () => {
@@ -222,7 +228,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
   const addon = () => join(installed.package, `prebuilds/linux-${process.arch}/wasm_roce.node`);
   const packed = existsSync(join(ROOT, `prebuilds/linux-${process.arch}/wasm_roce.node`));
   testIf(
-    all({ ok: packed, reason: 'the addon is not built' }, programPrivilege('g++')),
+    all({ ok: packed, reason: 'the addon is not built' }, programPrivilege('g++'), programPrivilege('cmake')),
     'without its addon it says so in one sentence, with a command that builds it',
     async () => {
       rmSync(dirname(addon()), { recursive: true });
@@ -234,7 +240,7 @@ describeIf({ ok: built, reason: 'dist is not built: npm run build' }, 'the packe
       const [, command] =
         stdout.match(/^EOPNOTSUPP: the native addon for linux-\w+ is missing: build it with `(.*?)`,.*\n$/) ?? [];
       expect(command).toBe(`node ${join(realpathSync(installed.package), 'native/build.mjs')}`);
-      // without optimization, which takes most of the time
+      // without optimization, which takes most of the time: the last option counts
       const compiler = join(installed.folder, 'compiler');
       writeFileSync(compiler, '#!/bin/sh\nexec g++ "$@" -O0\n', { mode: 0o755 });
       const env = { ...process.env, CXX: compiler };
@@ -260,6 +266,7 @@ describeIf({ ok: built && complete, reason: 'not all parts are built: npm run bu
       'src',
       'web',
       'asconfig.json',
+      'CMakeLists.txt',
       'tsconfig.json',
       'tsconfig.build.json',
     ];
