@@ -3,7 +3,16 @@
 // A step is { name, optional, pending() }. pending returns undefined (nothing to do), { doing, make } or { blocked: why
 // }.
 import { arm64 } from './setup/arm64.mjs';
-import { addons, card, dist, reduceModule, scriptGrammar, testingCard, xdpProgram } from './setup/build.mjs';
+import {
+  addons,
+  card,
+  dist,
+  nativeTests,
+  reduceModule,
+  scriptGrammar,
+  testingCard,
+  xdpProgram,
+} from './setup/build.mjs';
 import { debianPackages, demoPackages } from './setup/debian.mjs';
 import { guests } from './setup/guest.mjs';
 import { npmPackages } from './setup/npm.mjs';
@@ -20,6 +29,7 @@ export const STEPS = [
   scriptGrammar,
   ...addons,
   xdpProgram,
+  ...nativeTests,
   dist,
   arm64,
   ...guests,

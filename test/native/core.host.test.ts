@@ -1,0 +1,51 @@
+/** The tests of core in C++ (doctest), and its fuzzer, each built with sanitizers: see CMakeLists.txt. */
+import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { all, describeIf, netPrivilege } from '../kit/privileges.js';
+import { ROOT } from '../repo/sources.js';
+
+const FUZZ_INPUTS = 3000;
+const SEED = 42;
+
+/** Options of the sanitizers: each report ends the process with a status of its own. */
+const ENV = {
+  ...process.env,
+  ASAN_OPTIONS: 'exitcode=99:abort_on_error=0',
+  UBSAN_OPTIONS: 'print_stacktrace=1',
+  TSAN_OPTIONS: 'exitcode=99:halt_on_error=1',
+};
+
+function run(program: string, ...args: string[]): string {
+  // the thread sanitizer of older compilers knows no randomized mappings
+  return execFileSync('setarch', ['-R', program, ...args], { env: ENV, encoding: 'utf8', stdio: 'pipe' });
+}
+
+/** Returns the titles of a program's tests. */
+function titlesOf(program: string): string[] {
+  if (!existsSync(program)) return [];
+  return run(program, '--list-test-cases', '--no-colors')
+    .split('\n')
+    .filter((line) => line !== '' && !/^(\[doctest\]|=+$)/.test(line));
+}
+
+describe.each(['address', 'thread'])('with the %s sanitizer', (sanitizer) => {
+  const folder = join(ROOT, `build/cmake/core-${sanitizer}/test/native`);
+  const [tests, fuzzer] = [join(folder, 'core_tests'), join(folder, 'core_fuzzer')];
+  const built = { ok: existsSync(tests), reason: 'the tests of core are not built: npm run build' };
+
+  describeIf(all(built, netPrivilege()), 'core', () => {
+    test.each(titlesOf(tests))('%s', (title) => {
+      // a comma and a star are special in a filter
+      expect(run(tests, '--no-colors', `--test-case=${title.replaceAll(',', '\\,')}`)).toMatch(
+        /test cases: +1 \| +1 passed/,
+      );
+    });
+
+    if (sanitizer === 'thread') return;
+    test(`takes ${FUZZ_INPUTS} damaged frames`, () => {
+      expect(run(fuzzer, `${FUZZ_INPUTS}`, `${SEED}`)).toContain(`${FUZZ_INPUTS} inputs`);
+    });
+  });
+});
