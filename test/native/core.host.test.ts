@@ -44,7 +44,7 @@ describe.each(['address', 'thread'])('with the %s sanitizer', (sanitizer) => {
     });
 
     if (sanitizer === 'thread') return;
-    test(`takes ${FUZZ_INPUTS} damaged frames`, () => {
+    test('damaged frames and descriptors are no error to the sanitizers', () => {
       expect(run(fuzzer, `${FUZZ_INPUTS}`, `${SEED}`)).toContain(`${FUZZ_INPUTS} inputs`);
     });
   });
