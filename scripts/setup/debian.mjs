@@ -68,8 +68,8 @@ function packages(name, wanted) {
   };
 }
 
-/** Packages of the demo: the compiler of the addon, and network namespaces. */
-const OF_DEMO = ['g++', 'iproute2', 'util-linux'];
+/** Packages of the demo: the tools that build the addon, and network namespaces. */
+const OF_DEMO = ['cmake', 'ninja-build', 'g++', 'iproute2', 'util-linux'];
 
 export const debianPackages = packages('Debian packages', ofProject);
 export const demoPackages = packages('Debian packages of the demo', () =>
