@@ -13,13 +13,15 @@ const ROOT = dirname(NATIVE);
 
 /** The compilers for other processors, by Node's names, and CMake's names of the processors. */
 const CROSS = {
-  x64: { compiler: 'x86_64-linux-gnu-g++', processor: 'x86_64' },
-  arm64: { compiler: 'aarch64-linux-gnu-g++', processor: 'aarch64' },
+  x64: { triplet: 'x86_64-linux-gnu', processor: 'x86_64' },
+  arm64: { triplet: 'aarch64-linux-gnu', processor: 'aarch64' },
 };
+
+const tripletOf = (arch) => CROSS[arch]?.triplet ?? `${arch}-linux-gnu`;
 
 /** Returns the command that compiles for a processor, by Node's name of it. */
 export function compilerFor(arch) {
-  return arch === process.arch ? (process.env.CXX ?? 'g++') : (CROSS[arch]?.compiler ?? `${arch}-linux-gnu-g++`);
+  return arch === process.arch ? (process.env.CXX ?? 'g++') : `${tripletOf(arch)}-g++`;
 }
 
 /** Returns the path of the addon for a processor, relative to the package's folder. */
@@ -54,22 +56,22 @@ function run(command, args) {
 }
 
 /** CMake's variables for a processor. */
-function variablesOf(arch, sanitize) {
-  const processor = CROSS[arch]?.processor ?? arch;
-  const cross = { CMAKE_SYSTEM_NAME: 'Linux', CMAKE_SYSTEM_PROCESSOR: processor, CMAKE_CXX_COMPILER: compilerFor(arch) };
-  return { ...(arch === process.arch ? {} : cross), WASM_ROCE_SANITIZE: sanitize };
+function variablesOf(arch) {
+  if (arch === process.arch) return {};
+  const system = { CMAKE_SYSTEM_NAME: 'Linux', CMAKE_SYSTEM_PROCESSOR: CROSS[arch]?.processor ?? arch };
+  return { ...system, CMAKE_C_COMPILER: `${tripletOf(arch)}-gcc`, CMAKE_CXX_COMPILER: compilerFor(arch) };
 }
 
 /**
  * Builds a target of CMakeLists.txt.
- * @param folder CMake's, which a later build of the same processor and sanitizers may use again
- * @param sanitize the compiler's sanitizers, separated by commas
+ * @param folder CMake's, which a later build of the same processor and variables may use again
+ * @param variables of CMakeLists.txt
  * @throws Error with the messages of the tools
  */
-async function buildTarget(target, { folder, arch = process.arch, sanitize = '' }) {
-  const variables = Object.entries(variablesOf(arch, sanitize)).map(([name, value]) => `--CD${name}=${value}`);
+export async function buildTarget(target, { folder, arch = process.arch, variables = {} }) {
+  const all = Object.entries({ ...variablesOf(arch), ...variables });
   const options = ['--directory', ROOT, '--out', folder, '--target', target, '--parallel', `${availableParallelism()}`];
-  await run(process.execPath, [cmakeJs(), 'compile', ...options, ...variables]);
+  await run(process.execPath, [cmakeJs(), 'compile', ...options, ...all.map(([name, value]) => `--CD${name}=${value}`)]);
 }
 
 /** Replaces a file of the package as a whole: a running process has the old one mapped. */
@@ -88,11 +90,12 @@ function place(file, path) {
 /**
  * Builds the addon for a processor.
  * @param path of the addon, relative to the package's folder
- * @param folder see buildTarget; a process of its own uses it
+ * @param folder see buildTarget
+ * @param sanitize the compiler's sanitizers, separated by commas
  * @throws Error with the messages of the tools
  */
-export async function buildAddon({ arch = process.arch, path = addonPath(arch), folder, sanitize }) {
-  await buildTarget('addon', { arch, folder, sanitize });
+export async function buildAddon({ arch = process.arch, path = addonPath(arch), folder, sanitize = '' }) {
+  await buildTarget('addon', { arch, folder, variables: { WASM_ROCE_SANITIZE: sanitize } });
   place(join(folder, 'Release/wasm_roce.node'), path);
 }
 

@@ -6,6 +6,7 @@ import { arm64 } from './setup/arm64.mjs';
 import {
   addons,
   card,
+  cardC,
   dist,
   nativeTests,
   reduceModule,
@@ -24,6 +25,7 @@ export const STEPS = [
   debianPackages,
   npmPackages,
   card,
+  cardC,
   testingCard,
   reduceModule,
   scriptGrammar,

@@ -1,7 +1,8 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { addonPath, buildAddon, buildXdpProgram, compilerFor } from '../../native/build.mjs';
+import { addonPath, buildAddon, buildTarget, buildXdpProgram, compilerFor } from '../../native/build.mjs';
+import { CARD_C, writeCardC } from './cardc.mjs';
 import { writeCodes } from './codes.mjs';
 import { onPath, ROOT, run, tool } from './run.mjs';
 import { Stamp } from './stamp.mjs';
@@ -37,6 +38,15 @@ export const card = compiled({
     await tool('asc', '--config', 'asconfig.json');
     await writeCodes();
   },
+});
+
+/** The card as C, for the native code. */
+export const cardC = compiled({
+  name: 'card as C',
+  stamp: 'card-c',
+  inputs: ['build/card.wasm', 'scripts/setup/cardc.mjs', 'node_modules/wabt/package.json'],
+  outputs: ['card.c', 'w2c_card.h', 'exports.inc'].map((file) => `${CARD_C}/${file}`),
+  make: writeCardC,
 });
 
 /** Compiles an entry of assembly/ to a module that can use the memory of any card. */
@@ -130,14 +140,27 @@ function coreTests(name, sanitize) {
     async make() {
       const variables = ['-DWASM_ROCE_TESTS=ON', `-DWASM_ROCE_SANITIZE=${sanitize}`, '-DCMAKE_BUILD_TYPE=Release'];
       await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', ...variables]);
-      await run('cmake', ['--build', folder]);
+      await run('cmake', ['--build', folder, '--target', 'core_tests', 'core_fuzzer']);
     },
   });
 }
 
 const DOCTEST = '/usr/include/doctest/doctest.h';
 
-export const nativeTests = [coreTests('address', 'address,undefined'), coreTests('thread', 'thread')];
+/** The card as C in an addon of its own, for tests. */
+export const CARD_ADDON = 'build/cmake/card-addon/Release/wasm_roce_card.node';
+
+const cardAddon = compiled({
+  name: 'card as C for tests',
+  stamp: 'card-addon',
+  optional: 'the tests of the card as C are skipped',
+  inputs: ['CMakeLists.txt', 'native/build.mjs', 'native/card', 'test/native', CARD_C],
+  tools: [compilerFor(process.arch), 'cmake'],
+  outputs: [CARD_ADDON],
+  make: () => buildTarget('card_addon', { folder: cmakeFolder('card-addon'), variables: { WASM_ROCE_TESTS: 'ON' } }),
+});
+
+export const nativeTests = [cardAddon, coreTests('address', 'address,undefined'), coreTests('thread', 'thread')];
 
 /** The addons: of this processor first. */
 export const addons = [...new Set([process.arch, ...PROCESSORS])].map(addon);
