@@ -16,6 +16,9 @@ const IN_WORKER_MODE = [
   'test/protocols/rsocket/socket.test.ts',
 ];
 
+/** The card alone, without links and verbs. */
+const CARD = ['test/{qp,net,host,wire,replay}/**/*.test.ts', 'test/fuzz/frames.test.ts'];
+
 /** One process for all files, one file after the other. */
 const oneAfterTheOther = { pool: 'forks' as const, poolOptions: { forks: { singleFork: true } } };
 
@@ -38,6 +41,18 @@ export default defineConfig({
           setupFiles: ['test/kit/virtualtime.ts'],
           // a broker is another process, whose replies take real time
           env: { WASM_ROCE_BROKER: 'off' },
+          retry: 0,
+          testTimeout: 120_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        // The card as C: the same conversations, networks and random frames, with the same seeds.
+        test: {
+          name: 'cardinc',
+          include: CARD,
+          exclude: [...configDefaults.exclude, ...HOST],
+          setupFiles: ['test/kit/virtualtime.ts', 'test/kit/usecardinc.ts'],
           retry: 0,
           testTimeout: 120_000,
           hookTimeout: 60_000,

@@ -1,12 +1,13 @@
 #!/usr/bin/env node
-// npm test: sets up, then runs the tests, each process in a private network namespace: the projects unit, host and
-// worker, those of OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary and the
-// counts.
+// npm test: sets up, then runs the tests, each process in a private network namespace: the projects unit, host, worker
+// and cardinc, those of OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary
+// and the counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { CARD_ADDON } from './setup/build.mjs';
 import { installedNodes, nodeVersions } from './setup/nodes.mjs';
 import { ROOT } from './setup/run.mjs';
 import { STEPS, trySetup } from './setup.mjs';
@@ -26,6 +27,7 @@ const PROJECTS = {
   host: ['--project', 'host'],
   unit: ['--project', 'unit', '--no-isolate'],
   worker: ['--project', 'worker'],
+  cardinc: ['--project', 'cardinc', '--no-isolate'],
 };
 
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */
@@ -79,6 +81,12 @@ function withGuest({ args = [], files = [], env } = {}) {
   return Array.from({ length: parts }, (_, i) => part(i));
 }
 
+function hasCardInC() {
+  const isBuilt = existsSync(join(ROOT, CARD_ADDON));
+  if (!isBuilt) console.error('the tests of the card as C are skipped: it is not built');
+  return isBuilt;
+}
+
 /** Returns the runs of vitest (test-vitest.mjs) for the arguments of this program; none if these are wrong. */
 function runsFor(given) {
   const running = process.versions.node.split('.')[0];
@@ -95,7 +103,8 @@ function runsFor(given) {
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
   const { files } = OTHER_NODE;
   const others = OTHER_NODE.projects.map((name) => ({ node: nodes[other], args: PROJECTS[name], files }));
-  const projects = Object.values(PROJECTS).map((args) => ({ node: process.execPath, args, files: [] }));
+  const names = Object.keys(PROJECTS).filter((name) => name !== 'cardinc' || hasCardInC());
+  const projects = names.map((name) => ({ node: process.execPath, args: PROJECTS[name], files: [] }));
   return [...projects, ...(other ? others : []), ...withGuest(CORE)];
 }
 

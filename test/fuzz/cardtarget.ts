@@ -1,4 +1,5 @@
 /** Frames and super-packets for a bare card: the deepest and fastest target, which knows what the card expects. */
+import { cardInCPrivilege, useCards } from '../kit/cardinc.js';
 import type { Random } from '../kit/random.js';
 import { type FuzzTarget, readCorpus, type Session } from './fuzzer.js';
 import { aim, crafted, mutate, superPacket } from './mutations.js';
@@ -55,5 +56,28 @@ export const cardTarget: FuzzTarget = {
   batches: 500,
   async open() {
     return new CardSession(await Target.create());
+  },
+};
+
+/** Bytes of a memory that is compared after each call. */
+const COMPARED_BYTES = 4 << 20;
+
+export const cardsTarget: FuzzTarget = {
+  name: 'cards',
+  about: 'the same for the card in V8 and the card as C at once: equal results, equal memory after each call',
+  batch: 16,
+  batches: 40,
+  share: 0.05,
+  unavailable() {
+    const { ok, reason } = cardInCPrivilege();
+    return ok ? undefined : reason;
+  },
+  async open() {
+    const end = useCards('both');
+    try {
+      return new CardSession(await Target.create(COMPARED_BYTES));
+    } finally {
+      end();
+    }
   },
 };

@@ -22,6 +22,8 @@ export interface FuzzTarget {
   /** Inputs of a batch, and batches of an epoch. */
   readonly batch: number;
   readonly batches: number;
+  /** Share of the inputs that `npm test` gives to it, of those of the other targets. Default 1. */
+  readonly share?: number;
   /** Whether it runs in virtual time (test/kit/virtualclock.ts). */
   readonly isVirtual?: boolean;
   /** Returns why the target cannot run here, or undefined. */

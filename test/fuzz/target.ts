@@ -69,9 +69,9 @@ export class Target {
     this.connect();
   }
 
-  static async create(): Promise<Target> {
+  static async create(memoryBytes = 8 << 20): Promise<Target> {
     const slots = { rxSlots: 32, rxSlotBytes: 68 << 10 };
-    return new Target(await Rig.create(5, { memoryBytes: 8 << 20, maxQp: 4, maxMr: 16, ...slots }));
+    return new Target(await Rig.create(5, { memoryBytes, maxQp: 4, maxMr: 16, ...slots }));
   }
 
   get #all(): readonly RigQp[] {

@@ -1,6 +1,6 @@
 /** All fuzz targets. */
 import { apiTarget } from './apitarget.js';
-import { cardTarget } from './cardtarget.js';
+import { cardsTarget, cardTarget } from './cardtarget.js';
 import { cmTarget } from './cmtarget.js';
 import { dgramTarget } from './dgramtarget.js';
 import type { FuzzTarget } from './fuzzer.js';
@@ -9,5 +9,5 @@ import { memoryTarget, packetTarget } from './livetarget.js';
 import { nativeTarget } from './nativetarget.js';
 
 export const TARGETS: readonly FuzzTarget[] = [
-  ...[cardTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, cmTarget, apiTarget, dgramTarget],
+  ...[cardTarget, cardsTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, cmTarget, apiTarget, dgramTarget],
 ];
