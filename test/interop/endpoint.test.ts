@@ -3,7 +3,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
+import { within } from '../../src/base/within.js';
 import { type Running, start } from '../cli/run.js';
 import { describeWithRxe } from './environment.js';
 import { CARD } from './guest/network.js';
@@ -23,15 +24,16 @@ describeWithRxe('an endpoint', 9000, (environment) => {
     );
   const RPING = '{ type: rping }';
   const WRITE_BW = '{ type: write-bw, port: 18515 }';
-  let serving: Running;
-
-  beforeAll(async () => {
-    configure(RPING, WRITE_BW, '{ type: send-lat, port: 18516, iters: 50 }');
-    serving = start(['endpoint', path]);
+  const SEND_LAT = '{ type: send-lat, port: 18516, iters: 50 }';
+  /** Starts an endpoint for the test, so that a repeated test has one, too. */
+  const serve = async (...services: string[]): Promise<Running> => {
+    configure(...services);
+    const serving = start(['endpoint', path]);
     await serving.prints((text) => text.includes(' ready '));
-  });
+    return serving;
+  };
+
   afterAll(() => {
-    serving?.child.kill('SIGKILL');
     rmSync(folder, { recursive: true });
   });
 
@@ -40,6 +42,7 @@ describeWithRxe('an endpoint', 9000, (environment) => {
     [`ib_${tool}`, '-d', 'rxe0', '-F', '-x', '1', '-p', String(port), ...words, CARD.ipv4] as const;
 
   test('rping, ib_write_bw and ib_send_lat are served any number of times', async () => {
+    await serve(RPING, WRITE_BW, SEND_LAT);
     for (const round of [1, 2]) {
       const pings = await environment.guest.run(rping(round), PATIENCE);
       expect(pings.match(/^ping data: rdma-ping-/gm)).toHaveLength(round);
@@ -50,8 +53,9 @@ describeWithRxe('an endpoint', 9000, (environment) => {
   });
 
   test('a ping goes on during ib_write_bw, and while a service is removed and added again', async () => {
-    const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
-    await serving.prints((text) => pingers(text) === 3);
+    const serving = await serve(RPING, WRITE_BW);
+    await using pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V']);
+    await serving.prints((text) => pingers(text) === 1);
     await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
     configure(RPING);
     serving.child.kill('SIGHUP');
@@ -66,13 +70,22 @@ describeWithRxe('an endpoint', 9000, (environment) => {
   });
 
   test('SIGTERM disconnects the client, and the log has all clients', async () => {
-    const pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
-    await serving.prints((text) => pingers(text) === 4);
+    const serving = await serve(RPING, WRITE_BW, SEND_LAT);
+    await environment.guest.run(perftest('write_bw', 18515, '-n', '100'), PATIENCE);
+    await environment.guest.run(perftest('send_lat', 18516, '-n', '50'), PATIENCE);
+    await using pinging = environment.guest.spawn(['rping', '-c', '-a', CARD.ipv4, '-V', '-v']);
+    await serving.prints((text) => pingers(text) === 1);
     serving.child.kill('SIGTERM');
     const { status, stdout, stderr } = await serving.ended;
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    expect((await pinging.exited).stdout + (await pinging.exited).stderr).toMatch(/DISCONNECT/);
-    expect(stdout.match(/ info {2}disconnected service=write-bw .* writes=100 .*mibPerSecond=/g)).toHaveLength(4);
+    const hasEnded = await within(
+      30_000,
+      pinging.exited.then(() => {}),
+    );
+    expect(hasEnded, `the client goes on after ${pinging.stderr}; the endpoint: ${stdout}`).toBe(true);
+    expect(pinging.stdout + pinging.stderr).toMatch(/DISCONNECT/);
+    expect(stdout.match(/ info {2}disconnected service=rping /g)).toHaveLength(1);
+    expect(stdout.match(/ info {2}disconnected service=write-bw .* writes=100 .*mibPerSecond=/g)).toHaveLength(1);
     expect(stdout.match(/ info {2}disconnected service=send-lat .*typicalUs=/g)).toHaveLength(1);
   });
 });
