@@ -4,8 +4,8 @@
 // Invariants:
 // - A function makes one system call or one batch of them, and returns a count, a file descriptor or -errno.
 // - src/ checks the arguments and words the errors. The addon checks the address and length of each descriptor.
-// - Only Poller calls into JavaScript, and only from the event loop. Only eventfdWait, netlinkExchange and notify
-//   sleep.
+// - Only Poller calls into JavaScript, and only from the event loop. Only eventfdWait, futexWait, netlinkExchange
+//   and notify sleep. CardThread.join waits for the thread's last turns.
 //
 // Threads: each Node environment (the main thread, a worker thread) loads its own instance, whose objects and file
 // descriptors (fds.h) belong to it and end with it. Environments share what core shares between threads.
@@ -18,6 +18,8 @@ static Napi::Object Init(Napi::Env, Napi::Object exports) {
   DefinePacketSocket(exports);
   DefineUdpSockets(exports);
   DefineAdoptedSocket(exports);
+  DefineCardThread(exports);
+  DefineFutexes(exports);
   DefineErrorSocket(exports);
   DefineXskSocket(exports);
   DefineRingIcrc(exports);

@@ -21,11 +21,12 @@ inline sockaddr_in6 AddressOf(const Napi::CallbackInfo& info, size_t first = 0) 
 }
 
 /// Returns the layout in a Uint32Array of ten numbers: see `attach` of NativeFrameSocket in src/native.ts.
-inline FrameLayout LayoutAt(const Napi::CallbackInfo& info, size_t i) {
+inline FrameLayout LayoutOf(Napi::Uint32Array numbers) {
   FrameLayout layout;
-  memcpy(&layout, info[i].As<Napi::Uint32Array>().Data(), sizeof layout);
+  memcpy(&layout, numbers.Data(), sizeof layout);
   return layout;
 }
+inline FrameLayout LayoutAt(const Napi::CallbackInfo& info, size_t i) { return LayoutOf(info[i].As<Napi::Uint32Array>()); }
 static_assert(sizeof(FrameLayout) == 10 * sizeof(uint32_t));
 
 inline Napi::Value Result(const Napi::CallbackInfo& info, int result) {

@@ -1,51 +1,24 @@
-// Eventfds (eventfd(2)), by which one thread wakes another one that sleeps in ppoll(2) or in an event loop. Any thread
-// may use the file descriptor; the one that opened it owns it.
-#include <napi.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-#include <cerrno>
-#include <cmath>
-
-#include "core/waits.h"
+// The functions of eventfds (core/eventfd.h). The thread that opens one owns it.
+#include "core/eventfd.h"
+#include "arguments.h"
 #include "exports.h"
 #include "fds.h"
 
 namespace {
 
-void Drain(int fd) {
-  uint64_t count;
-  while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {
-  }
-}
-
 // eventfdOpen(): a file descriptor or -errno
-Napi::Value Open(const Napi::CallbackInfo& info) {
-  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  return OwnFd(info.Env(), fd < 0 ? -errno : fd);
-}
+Napi::Value Open(const Napi::CallbackInfo& info) { return OwnFd(info.Env(), OpenEventfd()); }
 
 // eventfdSignal(fd)
-void Signal(const Napi::CallbackInfo& info) {
-  const int fd = info[0].As<Napi::Number>();
-  const uint64_t one = 1;
-  while (write(fd, &one, sizeof one) < 0 && errno == EINTR) {
-  }
-}
+void Signal(const Napi::CallbackInfo& info) { SignalEventfd(IntAt(info, 0)); }
 
-// eventfdClear(fd): resets the counter
-void Clear(const Napi::CallbackInfo& info) { Drain(info[0].As<Napi::Number>()); }
+// eventfdClear(fd)
+void Clear(const Napi::CallbackInfo& info) { ClearEventfd(IntAt(info, 0)); }
 
-// eventfdWait(fd, other, nanoseconds): blocks until the eventfd is signalled, the other file descriptor is readable, or
-// the time is over
+// eventfdWait(fd, other, nanoseconds)
 void Wait(const Napi::CallbackInfo& info) {
-  pollfd fds[2] = {{info[0].As<Napi::Number>(), POLLIN, 0}, {info[1].As<Napi::Number>(), POLLIN, 0}};
-  const double nanoseconds = std::fmax(info[2].As<Napi::Number>().DoubleValue(), 0);
-  timespec limit{};
-  limit.tv_sec = static_cast<time_t>(nanoseconds / 1e9);
-  limit.tv_nsec = static_cast<long>(nanoseconds - static_cast<double>(limit.tv_sec) * 1e9);
-  if (ppoll(fds, 2, &limit, nullptr) > 0 && (fds[0].revents & POLLIN)) Drain(fds[0].fd);
-  endedWaits++;
+  const double nanoseconds = info[2].As<Napi::Number>();
+  WaitForEventfd(IntAt(info, 0), IntAt(info, 1), static_cast<int64_t>(nanoseconds));
 }
 
 }  // namespace

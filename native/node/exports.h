@@ -6,6 +6,8 @@ void DefineCrc(Napi::Object exports);
 void DefinePacketSocket(Napi::Object exports);
 void DefineUdpSockets(Napi::Object exports);
 void DefineAdoptedSocket(Napi::Object exports);
+void DefineCardThread(Napi::Object exports);
+void DefineFutexes(Napi::Object exports);
 void DefineErrorSocket(Napi::Object exports);
 void DefineXskSocket(Napi::Object exports);
 void DefineRingIcrc(Napi::Object exports);

@@ -1,0 +1,155 @@
+#include "turnthread.h"
+
+#include <sys/prctl.h>
+#include <algorithm>
+#include <csignal>
+
+#include "clock.h"
+#include "eventfd.h"
+
+namespace {
+
+/// Maximum number of frames that one turn moves in each direction.
+constexpr uint32_t kTurnFrames = 128;
+/// Maximum number of turns to send what is ready at the end. Received frames may keep turns busy without end.
+constexpr int kMaxClosingTurns = 64;
+/// Delay before frames that the kernel has not taken are offered again (ns).
+constexpr double kSendRetry = 100'000;
+/// Maximum duration of a sleep (ns).
+constexpr double kMaxSleep = kSecond / 2.;
+/// Bytes of the thread's stack: musl's default is small.
+constexpr size_t kStackBytes = 1 << 20;
+
+/// Blocks the signals of the process, which the application's threads handle, but not those of a fault of the thread.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+TurnThread::TurnThread(TurnCard& card, const Plan& plan)
+    : card_(card), plan_(plan), lock_(plan.words), socket_(plan.socket), spin_(plan.spin) {
+  tx_.Attach(plan.memory, plan.tx);
+}
+
+int TurnThread::Start() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  // a new thread has the mask of the one that makes it
+  const BlockedSignals blocked;
+  const auto run = [](void* self) -> void* {
+    static_cast<TurnThread*>(self)->Run();
+    return nullptr;
+  };
+  const int refused = pthread_create(&thread_, &attributes, run, this);
+  pthread_attr_destroy(&attributes);
+  isStarted_ = refused == 0;
+  return -refused;
+}
+
+void TurnThread::Join() {
+  if (!isStarted_) return;
+  isStarted_ = false;
+  lock_.RequestStop();
+  SignalEventfd(plan_.wakeFd);
+  pthread_join(thread_, nullptr);
+}
+
+void TurnThread::Run() {
+  prctl(PR_SET_NAME, "wasm-roce card");
+  const auto all = [](void* self) {
+    static_cast<TurnThread*>(self)->TakeTurns();
+    static_cast<TurnThread*>(self)->Finish();
+  };
+  if (const char* reason = card_.Try(all, this)) {
+    lock_.MarkFailed(reason);
+    NotifyApplication();
+  } else {
+    lock_.MarkStopped();
+  }
+}
+
+void TurnThread::TakeTurns() {
+  double busyAt = Now(), sleptAt = 0;
+  while (!lock_.IsStopping()) {
+    lock_.BeginTurn();
+    lock_.ClearRequest();
+    const double now = Now();
+    const uint32_t moved = Turn(now);
+    const double deadline = moved > 0 ? 0 : Deadline(now);
+    lock_.EndTurn();
+    NotifyOfEvents();
+    if (moved > 0) {
+      if (sleptAt != 0) spin_.RecordSleep(static_cast<int64_t>(now - sleptAt));
+      sleptAt = 0;
+      busyAt = now;
+    } else if (now - busyAt >= static_cast<double>(spin_.Duration())) {
+      sleptAt = now;
+      Sleep(deadline);
+    }
+  }
+}
+
+void TurnThread::Finish() {
+  lock_.BeginTurn();
+  for (int turns = 0; turns < kMaxClosingTurns && Turn(Now()) > 0; turns++) {
+  }
+  lock_.EndTurn();
+  NotifyOfEvents();
+}
+
+uint32_t TurnThread::Turn(double now) {
+  uint32_t moved = socket_.Receive();
+  moved += card_.Rx(now, kTurnFrames);
+  card_.Expire(now);
+  // The application wakes up while this thread sends: a system call takes longer than the turn.
+  NotifyOfEvents();
+  moved += card_.Tx(now, kTurnFrames);
+  if (HasFramesToSend()) Send(moved);
+  return moved;
+}
+
+void TurnThread::Send(uint32_t& moved) {
+  const int32_t sent = socket_.Send();
+  moved += static_cast<uint32_t>(sent < 0 ? ~sent : sent);
+  if (sent >= 0) return;
+  __atomic_store_n(plan_.gsoRefused, 1, __ATOMIC_SEQ_CST);
+  NotifyApplication();
+}
+
+double TurnThread::Deadline(double now) {
+  const double deadline = card_.NextDeadline();
+  if (!HasFramesToSend()) return deadline;
+  return deadline == 0 ? now + kSendRetry : std::min(deadline, now + kSendRetry);
+}
+
+void TurnThread::Sleep(double deadline) {
+  lock_.BeginSleep();
+  // A doorbell or request from now on wakes this thread; an earlier one is seen here.
+  if (!card_.IsDoorbellRung() && !lock_.HasRequest()) {
+    const double duration = deadline == 0 ? kMaxSleep : std::min(deadline - Now(), kMaxSleep);
+    if (duration > 0) WaitForEventfd(plan_.wakeFd, plan_.socketFd, static_cast<int64_t>(duration));
+  }
+  lock_.EndSleep();
+}
+
+void TurnThread::NotifyOfEvents() {
+  if (card_.HasEvents()) NotifyApplication();
+}
+
+void TurnThread::NotifyApplication() {
+  if (lock_.ClaimNotice()) SignalEventfd(plan_.noticeFd);
+}
+
+double TurnThread::Now() const { return static_cast<double>(MonotonicTime() - plan_.clockOrigin); }
