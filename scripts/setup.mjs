@@ -42,7 +42,7 @@ export const STEPS = [
 export const PLAYGROUND_STEPS = [npmPackages, card, scriptGrammar];
 
 /** The steps of the demo. */
-export const DEMO_STEPS = [demoPackages, npmPackages, card, scriptGrammar, addons[0], dist];
+export const DEMO_STEPS = [demoPackages, npmPackages, card, cardC, scriptGrammar, addons[0], dist];
 
 const secondsSince = (start) => `${((performance.now() - start) / 1000).toFixed(1)} s`;
 

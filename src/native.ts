@@ -56,6 +56,37 @@ export interface NativeAdoptedSocket extends Pick<NativeFrameSocket, 'send' | 'r
   receiveLocal(hasOthers: boolean): number;
 }
 
+/** Parameters of a NativeCardThread. All memory is shared, and referenced as long as the object exists. */
+export interface NativeCardPlan {
+  /** The card's memory. */
+  readonly memory: Uint8Array;
+  /** As of `NativeFrameSocket.attach`. */
+  readonly layout: Uint32Array;
+  /** The words of the TurnLock. */
+  readonly words: Int32Array;
+  /** The number that `transfer` of the socket has returned. */
+  readonly socket: number;
+  /** A file descriptor that is readable when the socket has frames. */
+  readonly socketFd: number;
+  /** Its word is set to 1 when the kernel has refused a GSO burst. */
+  readonly gsoRefused: Int32Array;
+  /** The eventfds that wake the card's thread, and the application's. */
+  readonly workerEventfd: number;
+  readonly appEventfd: number;
+  /** Maximum time to poll for work before a sleep (ns). */
+  readonly spinNs: number;
+  /** Value of process.hrtime when the device's clock is 0 (ns). */
+  readonly clockOrigin: bigint;
+}
+
+/** A thread without JavaScript that takes the turns of the card as C, on a packet or UDP socket. */
+export interface NativeCardThread {
+  /** Starts the thread. @returns 0 or -errno */
+  start(): number;
+  /** Makes the thread take its last turns and stop, and waits for that. Does nothing if it does not run. */
+  join(): void;
+}
+
 /** A packet socket (packet(7)) on one interface that receives RoCEv2 frames only. */
 export interface NativePacketSocket extends NativeFrameSocket {
   /**
@@ -371,6 +402,14 @@ export interface NativeAddon {
   readonly AdoptedSocket: new (
     id: number,
   ) => NativeAdoptedSocket;
+  readonly CardThread: new (plan: NativeCardPlan) => NativeCardThread;
+  /**
+   * Blocks as long as a word has the value, for at most that time. May return earlier.
+   * @param words of shared memory
+   */
+  futexWait(words: Int32Array, index: number, value: number, milliseconds: number): void;
+  /** Wakes a thread that waits for a change of the word. */
+  futexWake(words: Int32Array, index: number): void;
   /** Duplicates a file descriptor (F_DUPFD_CLOEXEC). @returns the duplicate, or -errno */
   dupFd(fd: number): number;
   /** Closes a file descriptor. Does nothing if this thread does not own it, or has closed it already. */

@@ -91,7 +91,7 @@ export const scriptGrammar = compiled({
 
 /** The inputs of the addon. */
 const ADDON_INPUTS = [
-  ...['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/node'],
+  ...['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/card', 'native/node', CARD_C],
   ...['node_modules/cmake-js/package.json', 'node_modules/node-addon-api/package.json'],
 ];
 

@@ -1,25 +1,24 @@
 /**
- * The engine of mode `worker` has a thread for the device's turns (cardworker.ts). The application posts and polls in
+ * The engine of mode `worker` has a thread for the device's turns (cardthread.ts). The application posts and polls in
  * the card's memory, which both threads share. It makes all other calls of the card itself, between two turns
  * (locked.ts). Each thread announces its sleep and is woken only then.
  */
-import { MessageChannel, Worker } from 'node:worker_threads';
 import { performance } from '../base/timers.js';
 import { VerbsError } from '../errors.js';
 import type { Link } from '../link/link.js';
 import { openPoller } from '../link/poller.js';
 import { transferLink } from '../link/transfer.js';
 import { type NativePoller, native } from '../native.js';
-import { packageFile } from '../packagefile.js';
 import type { FaultOrder } from '../probe/faults/gate.js';
-import { type Card, cardModule } from './card.js';
-import type { CardWorkerData, FaultMessage } from './cardworker.js';
+import type { Card } from './card.js';
+import type { CardThread, ThreadPlan } from './cardthread.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
+import { NativeThread, needsV8 } from './nativethread.js';
 import { Trace } from './trace.js';
 import type { TurnLock } from './turnlock.js';
+import { V8Thread } from './v8thread.js';
 
-/** The thread's program. */
-const PROGRAM = packageFile('dist/cardworker.js');
+const RESOLVED = Promise.resolve();
 /** Time that the thread has to stop before it is terminated. */
 const STOP_TIMEOUT_MS = 2000;
 /** Time that the end of the process waits for a thread to stop. */
@@ -48,14 +47,15 @@ export class WorkerEngine implements Engine {
   readonly ended: Promise<void>;
   onEvent: (type: number, handle: number) => void = () => {};
   onFailure: (reason: string) => void = () => {};
-  readonly #worker: Worker;
+  readonly #plan: ThreadPlan;
   readonly #poller: NativePoller;
-  /** The eventfds that wake the card's thread and the application's. */
-  readonly #eventfds: { readonly worker: number; readonly app: number };
+  #thread: CardThread | undefined;
   #refs = 0;
   #hasFaults = false;
+  /** Settles when a thread with V8 has taken the place of one without. */
+  #exchange: Promise<V8Thread> | undefined;
   #isClosed = false;
-  #hasExited = false;
+  #end: () => void = () => {};
 
   /**
    * Attaches the link and starts the thread.
@@ -66,7 +66,7 @@ export class WorkerEngine implements Engine {
     link.attach(card.frames);
     const engine = new WorkerEngine(card, turnLock, link, options);
     try {
-      await engine.#waitStarted();
+      await engine.#start(options.waitsForFaults);
     } catch (error) {
       turnLock.markFailed('it did not start');
       engine.close();
@@ -82,41 +82,22 @@ export class WorkerEngine implements Engine {
     { spinUs, trace, waitsForFaults }: WorkerOptions,
   ) {
     const transfer = transferLink(link);
-    this.notes = [
-      `mode worker: the card runs in its own thread, which polls for work up to ${spinUs} µs before it sleeps`,
-    ];
     if (trace > 0) this.trace = new Trace(card, trace);
-    this.linkChanged();
-    this.#eventfds = { worker: openEventfd(), app: openEventfd() };
-    this.#poller = openPoller([this.#eventfds.app], () => this.#onWake());
-    this.#poller.start(-1, false);
-    const data: CardWorkerData = {
-      module: cardModule(),
-      memory: card.memory,
-      options: card.options,
-      turnLock: turnLock.shared,
-      transfer,
-      workerEventfd: this.#eventfds.worker,
-      appEventfd: this.#eventfds.app,
-      spinNs: spinUs * 1000,
-      waitsForFaults,
-      ...(this.trace && { trace: { capacity: trace, shared: this.trace.shared } }),
-      clockOrigin: process.hrtime.bigint() - BigInt(Math.round(performance.now() * 1e6)),
-    };
-    this.#worker = new Worker(PROGRAM, {
-      name: `wasm-roce ${link.interface.name}`,
-      workerData: data,
-      argv: [],
-      execArgv: [],
-    });
     this.ended = new Promise((resolve) => {
-      this.#worker.once('exit', (code) => {
-        this.#onExit(code);
-        resolve();
-      });
+      this.#end = resolve;
     });
-    // An error rejects the start, or later is in the TurnLock.
-    this.#worker.on('error', () => {});
+    this.linkChanged();
+    const [workerEventfd, appEventfd] = [openEventfd(), openEventfd()];
+    this.#poller = openPoller([appEventfd], () => this.#onWake());
+    this.#poller.start(-1, false);
+    const clockOrigin = process.hrtime.bigint() - BigInt(Math.round(performance.now() * 1e6));
+    const eventfds = { workerEventfd, appEventfd };
+    this.#plan = { card, turnLock, transfer, ...eventfds, spinNs: spinUs * 1000, trace: this.trace, clockOrigin };
+    const why = waitsForFaults ? 'it has rules of faults' : needsV8(this.#plan);
+    const how = why === undefined ? 'as native code' : `as WebAssembly, because ${why}`;
+    this.notes = [
+      `mode worker: the card runs in its own thread, ${how}, and polls for work up to ${spinUs} µs before it sleeps`,
+    ];
     if (running.size === 0) process.on('exit', stopRunning);
     running.add(this);
   }
@@ -147,19 +128,18 @@ export class WorkerEngine implements Engine {
 
   async setFaults(orders: readonly FaultOrder[], hits: SharedArrayBuffer): Promise<void> {
     if (this.#isClosed || this.turnLock.hasFailed) return;
+    const thread = await this.#v8Thread();
+    if (this.#isClosed) return;
     // before the rules are in force, and after they have ended: the gate reads whole frames
     const had = this.#hasFaults;
     this.#hasFaults = true;
     this.linkChanged();
-    const { port1: ours, port2: theirs } = new MessageChannel();
-    const answer = new Promise<unknown>((resolve) => ours.once('message', resolve).once('close', resolve));
-    this.#worker.postMessage({ orders, hits, done: theirs } satisfies FaultMessage, [theirs]);
+    const answer = thread.postFaults(orders, hits);
     if (this.turnLock.requestFaults()) this.#wakeWorker();
     const error = await answer;
-    ours.close();
-    this.#hasFaults = error instanceof Error ? had : orders.length > 0;
+    this.#hasFaults = error ? had : orders.length > 0;
     if (!this.#isClosed) this.linkChanged();
-    if (error instanceof Error) throw error;
+    if (error) throw error;
   }
 
   ref(): void {
@@ -178,10 +158,9 @@ export class WorkerEngine implements Engine {
     // Events of the last turns.
     dispatchEvents(this.card, this.onEvent);
     this.#poller.close();
+    this.#thread?.close(hasStopped);
     this.link.close();
-    if (this.#hasExited) this.#closeEventfds();
-    else this.#worker.ref();
-    if (!hasStopped) this.#worker.terminate();
+    void (this.#thread?.ended ?? RESOLVED).then(() => this.#release());
   }
 
   /** @internal Makes the thread take its last turns and stop. */
@@ -189,44 +168,70 @@ export class WorkerEngine implements Engine {
     if (this.turnLock.requestStop()) this.#wakeWorker();
   }
 
-  async #waitStarted(): Promise<void> {
-    await new Promise<void>((resolve, reject) => {
-      const refuse = (why: string, cause?: unknown) =>
-        reject(new VerbsError('EIO', `the card's thread did not start: ${why}`, { cause }));
-      this.#worker.once('message', () => resolve());
-      this.#worker.once('error', (error) => refuse(error.message, error));
-      this.#worker.once('exit', (code) => refuse(`it exited with code ${code}`));
-    });
-    this.#worker.unref();
+  async #start(waitsForFaults: boolean): Promise<void> {
+    const { transfer } = this.#plan;
+    if (!waitsForFaults && transfer.kind === 'socket' && needsV8(this.#plan) === undefined)
+      this.#thread = new NativeThread(this.#plan, transfer);
+    else await this.#startV8(waitsForFaults);
+  }
+
+  async #startV8(waitsForFaults: boolean): Promise<V8Thread> {
+    const thread = new V8Thread(this.#plan, `wasm-roce ${this.link.interface.name}`, waitsForFaults);
+    this.#thread = thread;
+    void thread.ended.then(() => this.#onExit(thread.exitCode));
+    await thread.running();
+    return thread;
+  }
+
+  /** Returns the thread with V8, which reads rules of faults: all faults are JavaScript. */
+  #v8Thread(): Promise<V8Thread> {
+    const thread = this.#thread;
+    if (thread instanceof V8Thread) return Promise.resolve(thread);
+    this.#exchange ??= this.#exchangeThread();
+    return this.#exchange;
+  }
+
+  /** Lets a thread with V8 go on in place of one without: all that a turn needs is in the memory of the card. */
+  async #exchangeThread(): Promise<V8Thread> {
+    this.stop();
+    this.#thread?.close(this.turnLock.waitStopped(STOP_TIMEOUT_MS));
+    this.turnLock.restart();
+    try {
+      return await this.#startV8(true);
+    } catch (error) {
+      this.turnLock.markFailed((error as Error).message);
+      this.#fail();
+      throw error;
+    }
   }
 
   #onWake(): void {
-    native().eventfdClear(this.#eventfds.app);
+    native().eventfdClear(this.#plan.appEventfd);
     this.turnLock.clearNotice();
     this.#poller.start(-1, this.#refs > 0);
     this.link.onTransferNotice?.();
     dispatchEvents(this.card, this.onEvent);
+    if (this.turnLock.hasFailed) this.#fail();
   }
 
   #wakeWorker(): void {
-    native().eventfdSignal(this.#eventfds.worker);
+    native().eventfdSignal(this.#plan.workerEventfd);
   }
 
+  /** The thread with V8 has ended. */
   #onExit(code: number): void {
-    running.delete(this);
-    if (running.size === 0) process.off('exit', stopRunning);
-    this.#hasExited = true;
-    if (this.#isClosed) {
-      this.#closeEventfds();
-      return;
-    }
+    if (this.#isClosed) return;
     this.turnLock.markFailed(this.turnLock.failure ?? `its thread exited with code ${code}`);
     this.#fail();
   }
 
-  #closeEventfds(): void {
-    native().closeFd(this.#eventfds.worker);
-    native().closeFd(this.#eventfds.app);
+  /** Called when no thread takes turns any more. */
+  #release(): void {
+    running.delete(this);
+    if (running.size === 0) process.off('exit', stopRunning);
+    native().closeFd(this.#plan.workerEventfd);
+    native().closeFd(this.#plan.appEventfd);
+    this.#end();
   }
 
   #fail(): void {
