@@ -25,9 +25,14 @@ void ClearEventfd(int fd) {
   }
 }
 
-void WaitForEventfd(int fd, int other, int64_t nanoseconds) {
+WaitEnd WaitForEventfd(int fd, int other, int64_t nanoseconds) {
+  // ppoll ignores a negative file descriptor
   pollfd fds[2] = {{fd, POLLIN, 0}, {other, POLLIN, 0}};
   const timespec limit = TimeSpec(nanoseconds);
-  if (ppoll(fds, 2, &limit, nullptr) > 0 && (fds[0].revents & POLLIN)) ClearEventfd(fd);
+  const int ready = ppoll(fds, 2, &limit, nullptr);
   endedWaits++;
+  if (ready <= 0) return WaitEnd::kTimeout;
+  if ((fds[0].revents & POLLIN) == 0) return WaitEnd::kOther;
+  ClearEventfd(fd);
+  return WaitEnd::kSignal;
 }

@@ -9,6 +9,8 @@ int OpenEventfd();
 void SignalEventfd(int fd);
 /// Resets it, so that it is not readable.
 void ClearEventfd(int fd);
+/// The end of a wait. The eventfd comes first if it is signalled, too.
+enum class WaitEnd { kTimeout, kSignal, kOther };
 /// Blocks until the eventfd is signalled, which is then cleared, the other file descriptor is readable, or the time is
-/// over.
-void WaitForEventfd(int fd, int other, int64_t nanoseconds);
+/// over. @param other -1 = none
+WaitEnd WaitForEventfd(int fd, int other, int64_t nanoseconds);

@@ -29,6 +29,12 @@ void TurnLock::BeginTurn() {
   }
 }
 
+void TurnLock::SetSleepEnd(double at) {
+  int64_t bits;
+  memcpy(&bits, &at, sizeof bits);
+  __atomic_store_n(reinterpret_cast<int64_t*>(words_ + kSleepEnd), bits, __ATOMIC_SEQ_CST);
+}
+
 void TurnLock::WaitForCall() {
   for (int i = 0; i < kSpinLimit; i++)
     if (Load(kInCall) == 0) return;
@@ -39,6 +45,10 @@ void TurnLock::WaitForCall() {
 
 void TurnLock::Release(Word word) {
   if (Exchange(word, 0) == kAwaited) FutexWake(words_ + word);
+}
+
+void TurnLock::MarkStopped() {
+  if (!HasFailed()) End(kStopped);
 }
 
 void TurnLock::MarkFailed(const char* reason) {

@@ -22,13 +22,20 @@ class TurnLock {
   void ClearRequest() { Store(kTurnRequested, 0); }
   /// Announces a sleep: requests from now on wake the thread. Check HasRequest for earlier ones before sleeping.
   void BeginSleep() { Store(kAsleep, 1); }
+  /// Announces until when the thread sleeps at most (device's clock). Call it before BeginSleep.
+  void SetSleepEnd(double at);
   void EndSleep() { Store(kAsleep, 0); }
   bool HasRequest() const { return Load(kTurnRequested) != 0 || IsStopping(); }
   bool IsStopping() const { return Load(kState) != kRunning; }
+  bool HasFailed() const { return Load(kState) == kFailed; }
   /// Claims the notification of events. @returns true, until the application looks: the caller must wake that thread
   bool ClaimNotice() { return Load(kNotified) == 0 && Exchange(kNotified, 1) == 0; }
-  /// Reports that the thread takes no more turns.
-  void MarkStopped() { End(kStopped); }
+  /// Whether frames wake the application's thread, too, which then takes the turn.
+  bool IsAppWatching() const { return Load(kAppWatching) != 0; }
+  /// Number of turns that the application's thread has taken, modulo 2^32.
+  int32_t AppTurns() const { return Load(kAppTurns); }
+  /// Reports that the thread takes no more turns, unless a turn has failed.
+  void MarkStopped();
   /// As MarkStopped, because of an error, perhaps within a turn.
   void MarkFailed(const char* reason);
 
@@ -42,13 +49,17 @@ class TurnLock {
     kNotified = 64,
     kState = 80,
     kFailureBytes = 96,
+    kFaultsRequested = 112,
+    kAppWatching = 128,
+    kAppTurns = 144,
+    kSleepEnd = 160,
   };
   /// WorkerState of turnlock.ts.
   enum State { kRunning = 0, kStopping = 1, kStopped = 2, kFailed = 3 };
   /// kInTurn and kInCall: the other thread sleeps until the end. AWAITED of turnlock.ts.
   static constexpr int32_t kAwaited = 2;
   /// WORD_BYTES and MAX_FAILURE_BYTES of turnlock.ts.
-  static constexpr uint32_t kWordBytes = 512, kMaxFailureBytes = 1024;
+  static constexpr uint32_t kWordBytes = 1024, kMaxFailureBytes = 1024;
 
   int32_t Load(Word word) const { return __atomic_load_n(words_ + word, __ATOMIC_SEQ_CST); }
   void Store(Word word, int32_t value) { __atomic_store_n(words_ + word, value, __ATOMIC_SEQ_CST); }

@@ -17,6 +17,8 @@ constexpr int kMaxClosingTurns = 64;
 constexpr double kSendRetry = 100'000;
 /// Maximum duration of a sleep (ns).
 constexpr double kMaxSleep = kSecond / 2.;
+/// Time for which this thread takes all turns after the application was busy, at first and at most (ns).
+constexpr double kMinOwnTime = 1'000'000, kMaxOwnTime = kSecond / 10.;
 /// Bytes of the thread's stack: musl's default is small.
 constexpr size_t kStackBytes = 1 << 20;
 
@@ -90,6 +92,8 @@ void TurnThread::TakeTurns() {
     const double deadline = moved > 0 ? 0 : Deadline(now);
     lock_.EndTurn();
     NotifyOfEvents();
+    if (wasLeft_ && moved > 0) Own(now);
+    wasLeft_ = false;
     if (moved > 0) {
       if (sleptAt != 0) spin_.RecordSleep(static_cast<int64_t>(now - sleptAt));
       sleptAt = 0;
@@ -102,6 +106,8 @@ void TurnThread::TakeTurns() {
 }
 
 void TurnThread::Finish() {
+  // a turn of the application's thread
+  if (lock_.HasFailed()) return;
   lock_.BeginTurn();
   for (int turns = 0; turns < kMaxClosingTurns && Turn(Now()) > 0; turns++) {
   }
@@ -135,13 +141,32 @@ double TurnThread::Deadline(double now) {
 }
 
 void TurnThread::Sleep(double deadline) {
+  const double now = Now();
+  const double duration = deadline == 0 ? kMaxSleep : std::min(deadline - now, kMaxSleep);
+  lock_.SetSleepEnd(now + duration);
   lock_.BeginSleep();
   // A doorbell or request from now on wakes this thread; an earlier one is seen here.
-  if (!card_.IsDoorbellRung() && !lock_.HasRequest()) {
-    const double duration = deadline == 0 ? kMaxSleep : std::min(deadline - Now(), kMaxSleep);
-    if (duration > 0) WaitForEventfd(plan_.wakeFd, plan_.socketFd, static_cast<int64_t>(duration));
+  if (duration > 0 && !card_.IsDoorbellRung() && !lock_.HasRequest()) {
+    const WaitEnd end = WaitForEventfd(plan_.wakeFd, plan_.socketFd, static_cast<int64_t>(duration));
+    if (end == WaitEnd::kOther && lock_.IsAppWatching() && now >= ownsUntil_) LeaveToApplication();
   }
   lock_.EndSleep();
+}
+
+void TurnThread::LeaveToApplication() {
+  int32_t turns;
+  do {
+    turns = lock_.AppTurns();
+    if (WaitForEventfd(plan_.wakeFd, -1, plan_.appTurnTime) == WaitEnd::kSignal) return;
+  } while (lock_.AppTurns() != turns && lock_.IsAppWatching());
+  wasLeft_ = true;
+}
+
+void TurnThread::Own(double now) {
+  // One that was busy once may be held up by chance; one that is busy again and again works.
+  const bool isAgain = now - ownsUntil_ < ownTime_;
+  ownTime_ = isAgain ? std::min(2 * ownTime_, kMaxOwnTime) : kMinOwnTime;
+  ownsUntil_ = now + ownTime_;
 }
 
 void TurnThread::NotifyOfEvents() {

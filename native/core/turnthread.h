@@ -2,6 +2,10 @@
 // takes turns as long as there is work, polls for more work for a while, and then sleeps until a frame, the application
 // or a deadline wakes it.
 //
+// A frame may also wake the application's thread, when it waits in its event loop for what the frame brings. That one
+// then takes the turn: the frame needs one thread to wake up in place of two, one after the other. This thread looks
+// now and then whether it still does, and takes the turns when the application is busy.
+//
 // The application's thread calls what is public.
 #pragma once
 #include <pthread.h>
@@ -32,6 +36,8 @@ class TurnThread {
     int64_t spin;
     /// CLOCK_MONOTONIC when the device's clock is 0 (ns).
     int64_t clockOrigin;
+    /// Time in which the application's thread takes a turn after a frame, unless it is busy (ns).
+    int64_t appTurnTime = 200'000;
   };
 
   /// @param card stays as long as this object, as does what the plan points at
@@ -54,6 +60,8 @@ class TurnThread {
   void Send(uint32_t& moved);
   double Deadline(double now);
   void Sleep(double deadline);
+  void LeaveToApplication();
+  void Own(double now);
   void NotifyOfEvents();
   void NotifyApplication();
   bool HasFramesToSend() const { return tx_.Producer() != tx_.Consumer(); }
@@ -66,6 +74,11 @@ class TurnThread {
   AdoptedSocket socket_;
   Ring tx_;
   Spin spin_;
+  /// Until when this thread takes the turns although the application's thread watches (device's clock), and for how
+  /// long (ns).
+  double ownsUntil_ = 0, ownTime_ = 0;
+  /// The application's thread has taken no turn after frames for some time.
+  bool wasLeft_ = false;
   pthread_t thread_{};
   bool isStarted_ = false;
 };
