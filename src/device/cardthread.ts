@@ -14,7 +14,7 @@ export interface CardThread {
   readonly ended: Promise<void>;
 }
 
-/** What a thread works with. */
+/** Everything that a thread works with. */
 export interface ThreadPlan {
   readonly card: Card;
   readonly turnLock: TurnLock;

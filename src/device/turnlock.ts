@@ -26,6 +26,12 @@ enum WordIndex {
   FAILURE_BYTES = 96,
   /** The application's thread has sent rules of faults. */
   FAULTS_REQUESTED = 112,
+  /** Frames wake the application's thread, too, which then takes the turn. */
+  APP_WATCHING = 128,
+  /** Number of turns that the application's thread has taken, modulo 2^32. */
+  APP_TURNS = 144,
+  /** A 64-bit floating-point number: until when the card's thread sleeps at most (ns of the device's clock). */
+  SLEEP_END = 160,
 }
 
 /** State of the card's thread. */
@@ -36,7 +42,7 @@ enum WorkerState {
   FAILED = 3,
 }
 
-const WORD_BYTES = 512;
+const WORD_BYTES = 1024;
 const MAX_FAILURE_BYTES = 1024;
 /** IN_TURN and IN_CALL: the other thread sleeps until the end, and must be woken. */
 const AWAITED = 2;
@@ -51,12 +57,14 @@ const CALL_POLL_MS = 100;
 export class TurnLock {
   /** The words, for a thread without JavaScript. */
   readonly words: Int32Array;
+  readonly #sleepEnd: Float64Array;
   readonly #failure: Uint8Array;
   #depth = 0;
 
   /** @param shared memory of the other thread's TurnLock. Default: new */
   constructor(readonly shared = new SharedArrayBuffer(WORD_BYTES + MAX_FAILURE_BYTES)) {
     this.words = new Int32Array(shared, 0, WORD_BYTES / 4);
+    this.#sleepEnd = new Float64Array(shared, WordIndex.SLEEP_END * 4, 1);
     this.#failure = new Uint8Array(shared, WORD_BYTES);
   }
 
@@ -101,6 +109,21 @@ export class TurnLock {
   /** Claims the wake-up of the card's thread. @returns true, once for each sleep: the caller must wake the thread */
   claimWakeup(): boolean {
     return this.isAsleep && Atomics.compareExchange(this.words, WordIndex.ASLEEP, 1, 0) === 1;
+  }
+
+  /** Until when the card's thread sleeps at most, if it sleeps (ns of the device's clock). */
+  get sleepEnd(): number {
+    return this.#sleepEnd[0] as number;
+  }
+
+  /** Tells the card's thread whether frames wake this one, too, which then takes the turn. */
+  setAppWatching(isWatching: boolean): void {
+    Atomics.store(this.words, WordIndex.APP_WATCHING, isWatching ? 1 : 0);
+  }
+
+  /** Tells the card's thread that this one has taken a turn. */
+  countAppTurn(): void {
+    Atomics.add(this.words, WordIndex.APP_TURNS, 1);
   }
 
   /** Clears the notification. Call it before looking for events, so that later events notify again. */

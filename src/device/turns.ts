@@ -38,18 +38,19 @@ export class Turns {
    * Takes one turn: receive, expire timers, transmit.
    * @param polls whether to call the link's `receive`, which may be a system call. It is called anyway if a deadline
    * has passed, because the awaited packet may have arrived, and if the link pushes frames, which must be noted first.
+   * @param batch maximum number of frames that the card takes and makes
    * @returns the number of frames moved. If it is not 0, another turn may find work.
    */
-  run(now: number, polls: boolean): number {
+  run(now: number, polls: boolean, batch = BATCH): number {
     const { card, link, trace } = this;
     const { exports } = card;
     const gate = this.#gate?.isIdle === false ? this.#gate : undefined;
     let moved = polls || link.pushesFrames || this.#isDue(now) ? link.receive(now) : 0;
     trace?.recordReceived(now);
-    moved += gate?.receive(now, BATCH) ?? exports.rx(now, BATCH);
+    moved += gate?.receive(now, batch) ?? exports.rx(now, batch);
     this.hasReceivedMany = moved >= MANY_PACKETS;
     exports.expire(now);
-    moved += gate?.transmit(now, BATCH) ?? exports.tx(now, BATCH);
+    moved += gate?.transmit(now, batch) ?? exports.tx(now, batch);
     trace?.recordSent(now);
     if (this.#txPending) moved += link.send(now);
     return moved;

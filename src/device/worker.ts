@@ -10,6 +10,7 @@ import { openPoller } from '../link/poller.js';
 import { transferLink } from '../link/transfer.js';
 import { type NativePoller, native } from '../native.js';
 import type { FaultOrder } from '../probe/faults/gate.js';
+import { AppTurns } from './appturns.js';
 import type { Card } from './card.js';
 import type { CardThread, ThreadPlan } from './cardthread.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
@@ -50,6 +51,10 @@ export class WorkerEngine implements Engine {
   readonly #plan: ThreadPlan;
   readonly #poller: NativePoller;
   #thread: CardThread | undefined;
+  /** The turns that this thread takes; undefined = it takes none. */
+  #appTurns: AppTurns | undefined;
+  /** This thread has taken a turn for a post, and the posts that follow at once are the other thread's. */
+  #hasTransmitted = false;
   #refs = 0;
   #hasFaults = false;
   /** Settles when a thread with V8 has taken the place of one without. */
@@ -106,7 +111,7 @@ export class WorkerEngine implements Engine {
     return this.turnLock.failure;
   }
 
-  /** Dispatches events. The card's thread does everything else. */
+  /** Dispatches events. A thread takes the turns. */
   poll(): void {
     if (this.card.exports.eventPeek() !== 0) dispatchEvents(this.card, this.onEvent);
     if (this.turnLock.hasFailed) this.#fail();
@@ -114,7 +119,14 @@ export class WorkerEngine implements Engine {
 
   posted(): void {
     // Check the sleep first: a thread that is awake keeps the doorbells' cursors in its own cache.
-    if (this.turnLock.isAsleep && this.card.exports.isDoorbellRung() && this.turnLock.claimWakeup()) this.#wakeWorker();
+    if (!this.turnLock.isAsleep || !this.card.exports.isDoorbellRung()) return;
+    if (this.#appTurns === undefined || this.#hasTransmitted) {
+      if (this.turnLock.claimWakeup()) this.#wakeWorker();
+      return;
+    }
+    this.#hasTransmitted = true;
+    this.#appTurns.transmit();
+    RESOLVED.then(this.#afterPost);
   }
 
   schedule(): void {
@@ -170,9 +182,13 @@ export class WorkerEngine implements Engine {
 
   async #start(waitsForFaults: boolean): Promise<void> {
     const { transfer } = this.#plan;
-    if (!waitsForFaults && transfer.kind === 'socket' && needsV8(this.#plan) === undefined)
-      this.#thread = new NativeThread(this.#plan, transfer);
-    else await this.#startV8(waitsForFaults);
+    if (waitsForFaults || transfer.kind !== 'socket' || needsV8(this.#plan) !== undefined) {
+      await this.#startV8(waitsForFaults);
+      return;
+    }
+    this.#thread = new NativeThread(this.#plan, transfer);
+    if (!Number.isFinite(this.#plan.spinNs)) return;
+    this.#appTurns = new AppTurns(this.#plan, this.link, this.#onFrames, () => this.#wakeWorker());
   }
 
   async #startV8(waitsForFaults: boolean): Promise<V8Thread> {
@@ -193,6 +209,8 @@ export class WorkerEngine implements Engine {
 
   /** Lets a thread with V8 go on in place of one without: all that a turn needs is in the memory of the card. */
   async #exchangeThread(): Promise<V8Thread> {
+    this.#appTurns?.end();
+    this.#appTurns = undefined;
     this.stop();
     this.#thread?.close(this.turnLock.waitStopped(STOP_TIMEOUT_MS));
     this.turnLock.restart();
@@ -205,13 +223,23 @@ export class WorkerEngine implements Engine {
     }
   }
 
+  readonly #afterPost = (): void => {
+    this.#hasTransmitted = false;
+    this.poll();
+  };
+
+  readonly #onFrames = (): void => {
+    this.#appTurns?.receive();
+    this.poll();
+  };
+
   #onWake(): void {
     native().eventfdClear(this.#plan.appEventfd);
     this.turnLock.clearNotice();
     this.#poller.start(-1, this.#refs > 0);
     this.link.onTransferNotice?.();
-    dispatchEvents(this.card, this.onEvent);
-    if (this.turnLock.hasFailed) this.#fail();
+    if (this.card.exports.eventPeek() !== 0) this.#appTurns?.watch();
+    this.poll();
   }
 
   #wakeWorker(): void {

@@ -1,6 +1,7 @@
 /**
  * A separate program: a device in worker mode whose main thread then blocks in a system call, reading a line from
- * standard input. It prints its endpoint first, and what it has received at the end.
+ * standard input. It prints its endpoint first, and what it has received at the end. It waits for a message before, so
+ * that frames wake its main thread, too.
  */
 import { readSync } from 'node:fs';
 import { type Endpoint, openDevice, throwIfFailed } from '../../src/index.js';
@@ -21,6 +22,9 @@ const { addr, rkey } = mr.remote;
 mr.buffer.write('what stands here before');
 console.log(JSON.stringify({ endpoint: qp.endpoint(), addr: Number(addr), rkey }));
 await qp.connect(JSON.parse(line()) as Endpoint, { access: ALL });
+qp.postRecv({ sgList: mr.sge(4096, 64) });
+console.log('waits');
+throwIfFailed(await cq.next());
 for (let i = 0; i < Number(receives); i++) qp.postRecv({ wrId: i, sgList: mr.sge(4096 + 64 * i, 64) });
 console.log('blocked');
 line();

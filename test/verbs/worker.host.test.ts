@@ -54,9 +54,12 @@ test('the peer is served while the thread of the program is blocked', async () =
   const { endpoint, addr, rkey } = JSON.parse(await line());
   await qp.connect(endpoint, { access: ALL });
   child.stdin.write(`${JSON.stringify(qp.endpoint())}\n`);
+  expect(await line()).toBe('waits');
+  const done = async () => throwIfFailed(await cq.next(WAIT));
+  qp.postSend({ opcode: 'SEND', sgList: Buffer.from('the program may block now') });
+  await done();
   expect(await line()).toBe('blocked');
 
-  const done = async () => throwIfFailed(await cq.next(WAIT));
   qp.postSend({ opcode: 'RDMA_READ', sgList: mr.sge(0, 23), remoteAddr: addr, rkey });
   await done();
   expect(mr.buffer.toString('latin1', 0, 23)).toBe('what stands here before');
