@@ -106,6 +106,24 @@ test("the application's thread takes turns while the card's thread sleeps", asyn
   for (const end of [a, b]) expect(end.qp.state).toBe('RTS');
 });
 
+test("a trap in a turn of the application's thread is a failure of the device", async () => {
+  await using both = await pair();
+  const { a, b } = both;
+  await send(a, b);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  const told = once(a.device, 'event') as Promise<AsyncEvent[]>;
+  // places the transmit ring behind the end of the memory
+  const { card } = a.device;
+  const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.txRing());
+  card.u32[at] = 0xfffffff0;
+  a.qp.postSend({ opcode: 'SEND', sgList: a.mr.sge(0, 8) });
+  const [event] = await told;
+  expect(event?.type === 'DEVICE_FATAL' && event.reason).toMatch(/memory access out of bounds/);
+  await expect(a.cq.next()).rejects.toMatchObject({ code: 'EIO' });
+  await a.device.close({ force: true });
+  await eventually(() => expect(nativeThreads()).toBe(1));
+});
+
 test('a message is sent although the program blocks its thread after the post', async () => {
   await using both = await pair();
   const { a, b } = both;

@@ -59,7 +59,7 @@ class CountingCard final : public TurnCard {
   bool IsDoorbellRung() override { return isRung; }
   bool HasEvents() override { return hasEvents; }
 
-  /// What the lock protects.
+  /// The lock protects it.
   uint32_t turns = 0;
   std::atomic<uint32_t> expired{0};
   std::atomic<double> deadline{0};
