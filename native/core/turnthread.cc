@@ -23,15 +23,16 @@ constexpr double kMinOwnTime = 1'000'000, kMaxOwnTime = kSecond / 10.;
 constexpr size_t kStackBytes = 1 << 20;
 
 /// Blocks the signals of the process, which the application's threads handle, but not those of a fault of the thread.
+/// sigprocmask is for the calling thread on Linux. glibc has moved pthread_sigmask to another file.
 class BlockedSignals {
  public:
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigprocmask(SIG_SETMASK, &all, &before_);
   }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
  private:
   sigset_t before_;
