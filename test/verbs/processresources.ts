@@ -3,13 +3,15 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** PF_EXITING of linux/sched.h. The kernel may list a thread for some time after it was joined. */
 const EXITING = 4;
+/** PF_IO_WORKER: a thread of the kernel's for io_uring, which libuv uses in some versions of Node. It comes and goes. */
+const IO_WORKER = 16;
 
-/** Whether a thread is there and does not end. */
+/** Whether a thread is one of the process and does not end. */
 function isRunning(thread: string): boolean {
   try {
     const stat = readFileSync(`/proc/self/task/${thread}/stat`, 'latin1');
     const flags = Number(stat.slice(stat.lastIndexOf(')')).split(' ')[7]);
-    return (flags & EXITING) === 0;
+    return (flags & (EXITING | IO_WORKER)) === 0;
   } catch {
     return false;
   }
