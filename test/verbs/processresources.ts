@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** PF_EXITING of linux/sched.h. The kernel may list a thread for some time after it was joined. */
 const EXITING = 4;
-/** PF_IO_WORKER: a thread of the kernel's for io_uring, which libuv uses in some versions of Node. It comes and goes. */
+/** PF_IO_WORKER: a thread of the kernel's for io_uring, which some versions of Node use. It comes and goes. */
 const IO_WORKER = 16;
 
 /** Whether a thread is one of the process and does not end. */
