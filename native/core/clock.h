@@ -12,9 +12,13 @@ inline timespec TimeSpec(int64_t nanoseconds) {
   return {static_cast<time_t>(duration / kSecond), static_cast<long>(duration % kSecond)};
 }
 
-/// Returns the time of CLOCK_MONOTONIC, which is that of process.hrtime.
-inline int64_t MonotonicTime() {
+inline int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * kSecond + time.tv_nsec; }
+
+inline int64_t TimeOf(clockid_t clock) {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<int64_t>(now.tv_sec) * kSecond + now.tv_nsec;
+  clock_gettime(clock, &now);
+  return Nanoseconds(now);
 }
+
+/// Returns the time of the clock of process.hrtime.
+inline int64_t MonotonicTime() { return TimeOf(CLOCK_MONOTONIC); }

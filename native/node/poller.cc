@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 
+#include "core/clock.h"
 #include "core/fd.h"
 #include "core/waits.h"
 #include "exports.h"
@@ -170,10 +170,7 @@ class PollerObject : public Napi::ObjectWrap<PollerObject> {
     itimerspec when{};
     if (isWanted) {
       // Zero would disarm the timer; a year is long enough for any deadline.
-      const double bounded = std::fmin(std::fmax(nanoseconds, 1), 3.2e16);
-      when.it_value.tv_sec = static_cast<time_t>(bounded / 1e9);
-      when.it_value.tv_nsec = static_cast<long>(bounded - static_cast<double>(when.it_value.tv_sec) * 1e9);
-      if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0) when.it_value.tv_nsec = 1;
+      when.it_value = TimeSpec(static_cast<int64_t>(std::fmin(std::fmax(nanoseconds, 1), 3.2e16)));
     }
     timerfd_settime(handle_->timer, 0, &when, nullptr);
     isTimed_ = isWanted;
@@ -188,11 +185,7 @@ class PollerObject : public Napi::ObjectWrap<PollerObject> {
     SetTimer(-1);
   }
 
-  static double Now() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-  }
+  static double Now() { return static_cast<double>(MonotonicTime()); }
 
   void Close(const Napi::CallbackInfo&) {
     if (handle_ == nullptr) return;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/clock.h"
 #include "core/roce_filter.h"
 #include "exports.h"
 #include "fds.h"
@@ -18,14 +19,6 @@
 namespace {
 
 constexpr int kBufferBytes = 4 << 20;
-
-int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
-
-int64_t Now(clockid_t clock) {
-  timespec time;
-  clock_gettime(clock, &time);
-  return Nanoseconds(time);
-}
 
 int OpenTap(int ifindex) {
   // Protocol 0: nothing arrives before the filter is attached and the socket is bound.
@@ -74,7 +67,7 @@ Napi::Value Read(const Napi::CallbackInfo& info) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_TIMESTAMPING) continue;
     scm_timestamping stamps;
     std::memcpy(&stamps, CMSG_DATA(c), sizeof stamps);
-    times[0] = int64_t{stamps.ts[0].tv_sec} * 1000000000 + stamps.ts[0].tv_nsec;
+    times[0] = Nanoseconds(stamps.ts[0]);
   }
   times[1] = length;
   times[2] = from.sll_pkttype == PACKET_OUTGOING;
@@ -86,9 +79,9 @@ void ReadOffset(const Napi::CallbackInfo& info) {
   auto result = info[0].As<Napi::BigInt64Array>();
   int64_t best = INT64_MAX;
   for (int i = 0; i < 4; i++) {
-    const int64_t before = Now(CLOCK_MONOTONIC);
-    const int64_t wall = Now(CLOCK_REALTIME);
-    const int64_t between = Now(CLOCK_MONOTONIC) - before;
+    const int64_t before = TimeOf(CLOCK_MONOTONIC);
+    const int64_t wall = TimeOf(CLOCK_REALTIME);
+    const int64_t between = TimeOf(CLOCK_MONOTONIC) - before;
     if (between >= best) continue;
     best = between;
     result[0] = wall - before - between / 2;
