@@ -5,6 +5,27 @@
 
 class TurnLock {
  public:
+  /// WordIndex of turnlock.ts.
+  enum Word {
+    kInTurn = 0,
+    kInCall = 16,
+    kAsleep = 32,
+    kTurnRequested = 48,
+    kNotified = 64,
+    kState = 80,
+    kFailureBytes = 96,
+    kFaultsRequested = 112,
+    kAppWatching = 128,
+    kAppTurns = 144,
+    kSleepEnd = 160,
+  };
+  /// WorkerState of turnlock.ts.
+  enum State { kRunning = 0, kStopping = 1, kStopped = 2, kFailed = 3 };
+  /// kInTurn and kInCall: the other thread sleeps until the end. AWAITED of turnlock.ts.
+  static constexpr int32_t kAwaited = 2;
+  /// WORD_BYTES and MAX_FAILURE_BYTES of turnlock.ts.
+  static constexpr uint32_t kWordBytes = 1024, kMaxFailureBytes = 1024;
+
   /// @param words of TurnLock.shared. They stay where they are as long as this object.
   explicit TurnLock(int32_t* words) : words_(words) {}
 
@@ -40,27 +61,6 @@ class TurnLock {
   void MarkFailed(const char* reason);
 
  private:
-  /// WordIndex of turnlock.ts.
-  enum Word {
-    kInTurn = 0,
-    kInCall = 16,
-    kAsleep = 32,
-    kTurnRequested = 48,
-    kNotified = 64,
-    kState = 80,
-    kFailureBytes = 96,
-    kFaultsRequested = 112,
-    kAppWatching = 128,
-    kAppTurns = 144,
-    kSleepEnd = 160,
-  };
-  /// WorkerState of turnlock.ts.
-  enum State { kRunning = 0, kStopping = 1, kStopped = 2, kFailed = 3 };
-  /// kInTurn and kInCall: the other thread sleeps until the end. AWAITED of turnlock.ts.
-  static constexpr int32_t kAwaited = 2;
-  /// WORD_BYTES and MAX_FAILURE_BYTES of turnlock.ts.
-  static constexpr uint32_t kWordBytes = 1024, kMaxFailureBytes = 1024;
-
   int32_t Load(Word word) const { return __atomic_load_n(words_ + word, __ATOMIC_SEQ_CST); }
   void Store(Word word, int32_t value) { __atomic_store_n(words_ + word, value, __ATOMIC_SEQ_CST); }
   int32_t Exchange(Word word, int32_t value) { return __atomic_exchange_n(words_ + word, value, __ATOMIC_SEQ_CST); }

@@ -69,10 +69,6 @@ class CountingCard final : public TurnCard {
   jmp_buf trapped_;
 };
 
-/// WordIndex of src/device/turnlock.ts.
-enum Word { IN_TURN = 0, IN_CALL = 16, ASLEEP = 32, TURN_REQUESTED = 48, NOTIFIED = 64, STATE = 80, FAILURE_BYTES = 96 };
-enum { APP_WATCHING = 128, APP_TURNS = 144 };
-
 /// A thread with its card and socket, and the application's side of the lock.
 class Running {
  public:
@@ -101,20 +97,20 @@ class Running {
 
   int32_t Load(int word) const { return __atomic_load_n(&words[static_cast<size_t>(word)], __ATOMIC_SEQ_CST); }
   void Store(int word, int32_t value) { __atomic_store_n(&words[static_cast<size_t>(word)], value, __ATOMIC_SEQ_CST); }
-  bool IsAsleep() const { return Load(ASLEEP) != 0; }
+  bool IsAsleep() const { return Load(TurnLock::kAsleep) != 0; }
   void Wake() {
     int32_t expected = 1;
-    if (__atomic_compare_exchange_n(&words[ASLEEP], &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (__atomic_compare_exchange_n(&words[TurnLock::kAsleep], &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
       SignalEventfd(wakeFd);
   }
   /// Does something while no turn is taken. @returns its result
   template <typename Action>
   auto Call(Action action) {
-    Store(IN_CALL, 1);
-    while (Load(IN_TURN) != 0) std::this_thread::yield();
+    Store(TurnLock::kInCall, 1);
+    while (Load(TurnLock::kInTurn) != 0) std::this_thread::yield();
     const auto result = action();
     // as the application's thread: a sleeping thread looks again by itself
-    Store(IN_CALL, 0);
+    Store(TurnLock::kInCall, 0);
     return result;
   }
   uint32_t Turns() {
@@ -123,7 +119,7 @@ class Running {
   double Now() const { return static_cast<double>(MonotonicTime() - origin_); }
   bool WasNotified() const { return WaitForEventfd(noticeFd, -1, 0) == WaitEnd::kSignal; }
 
-  std::vector<int32_t> words = std::vector<int32_t>(2048 / 4);
+  std::vector<int32_t> words = std::vector<int32_t>((TurnLock::kWordBytes + TurnLock::kMaxFailureBytes) / 4);
   CountingCard card;
   CountedFrames socket;
   const int wakeFd, noticeFd, socketFd;
@@ -149,7 +145,7 @@ TEST_CASE("the card's thread sleeps until a doorbell, a frame or a deadline wake
   ClearEventfd(running.socketFd);
   REQUIRE(Eventually([&] { return running.IsAsleep(); }));
   running.card.deadline = running.Now() + 2e6;
-  running.Store(TURN_REQUESTED, 1);
+  running.Store(TurnLock::kTurnRequested, 1);
   running.Wake();
   CHECK(Eventually([&] { return running.card.expired == 1; }));
 }
@@ -158,15 +154,15 @@ TEST_CASE("events notify the application once, until it has looked") {
   Running running;
   REQUIRE(Eventually([&] { return running.IsAsleep(); }));
   running.card.hasEvents = true;
-  running.Store(TURN_REQUESTED, 1);
+  running.Store(TurnLock::kTurnRequested, 1);
   running.Wake();
   REQUIRE(Eventually([&] { return running.WasNotified(); }));
-  running.Store(TURN_REQUESTED, 1);
+  running.Store(TurnLock::kTurnRequested, 1);
   running.Wake();
-  REQUIRE(Eventually([&] { return running.Load(TURN_REQUESTED) == 0 && running.IsAsleep(); }));
+  REQUIRE(Eventually([&] { return running.Load(TurnLock::kTurnRequested) == 0 && running.IsAsleep(); }));
   CHECK(!running.WasNotified());
-  running.Store(NOTIFIED, 0);
-  running.Store(TURN_REQUESTED, 1);
+  running.Store(TurnLock::kNotified, 0);
+  running.Store(TurnLock::kTurnRequested, 1);
   running.Wake();
   CHECK(Eventually([&] { return running.WasNotified(); }));
 }
@@ -177,17 +173,17 @@ TEST_CASE("a thread that is stopped takes its last turns first") {
   running.card.isRung = true;
   running.Join();
   CHECK(!running.card.isRung);
-  CHECK(running.Load(STATE) == 2);
+  CHECK(running.Load(TurnLock::kState) == TurnLock::kStopped);
 }
 
 TEST_CASE("a trap ends the thread, and its reason is in the words") {
   Running running;
   running.card.traps = true;
   running.Wake();
-  REQUIRE(Eventually([&] { return running.Load(STATE) == 3; }));
-  const auto* text = reinterpret_cast<const char*>(running.words.data()) + 1024;
-  CHECK(std::string(text, static_cast<size_t>(running.Load(FAILURE_BYTES))) == "a trap");
-  CHECK(running.Load(IN_TURN) == 0);
+  REQUIRE(Eventually([&] { return running.Load(TurnLock::kState) == TurnLock::kFailed; }));
+  const auto* text = reinterpret_cast<const char*>(running.words.data()) + TurnLock::kWordBytes;
+  CHECK(std::string(text, static_cast<size_t>(running.Load(TurnLock::kFailureBytes))) == "a trap");
+  CHECK(running.Load(TurnLock::kInTurn) == 0);
   CHECK(Eventually([&] { return running.WasNotified(); }));
 }
 
@@ -196,7 +192,7 @@ TEST_CASE("no turn is taken during a call, and calls are not kept waiting") {
   for (int call = 0; call < 20'000; call++) {
     const bool isAlone = running.Call([&] {
       const uint32_t before = running.card.turns;
-      for (int i = 0; i < 20; i++) running.Load(STATE);
+      for (int i = 0; i < 20; i++) running.Load(TurnLock::kState);
       return running.card.turns == before;
     });
     if (!isAlone) FAIL("a turn was taken during call ", call);
@@ -208,13 +204,13 @@ TEST_CASE("no turn is taken during a call, and calls are not kept waiting") {
 TEST_CASE("frames are left to the application's thread as long as it takes turns") {
   Running running(0, kSecond / 2);
   REQUIRE(Eventually([&] { return running.IsAsleep(); }));
-  running.Store(APP_WATCHING, 1);
+  running.Store(TurnLock::kAppWatching, 1);
   const uint32_t turns = running.Turns();
   running.socket.waiting = 1;
   SignalEventfd(running.socketFd);
   for (int turn = 0; turn < 5; turn++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    __atomic_add_fetch(&running.words[APP_TURNS], 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&running.words[TurnLock::kAppTurns], 1, __ATOMIC_SEQ_CST);
   }
   CHECK(running.socket.waiting == 1);
   CHECK(running.Turns() == turns);
@@ -226,7 +222,7 @@ TEST_CASE("frames are left to the application's thread as long as it takes turns
 TEST_CASE("the thread takes the turns of a busy application, although that one watches") {
   Running running;
   REQUIRE(Eventually([&] { return running.IsAsleep(); }));
-  running.Store(APP_WATCHING, 1);
+  running.Store(TurnLock::kAppWatching, 1);
   SignalEventfd(running.socketFd);
   for (int frame = 0; frame < 20; frame++) {
     running.socket.waiting = 1;
