@@ -9,6 +9,7 @@
 
 namespace {
 
+// As in src/device/turns.ts and src/device/cardworker.ts.
 /// Maximum number of frames that one turn moves in each direction.
 constexpr uint32_t kTurnFrames = 128;
 /// Maximum number of turns to send what is ready at the end. Received frames may keep turns busy without end.
@@ -149,7 +150,7 @@ void TurnThread::Sleep(double deadline) {
   // A doorbell or request from now on wakes this thread; an earlier one is seen here.
   if (duration > 0 && !card_.IsDoorbellRung() && !lock_.HasRequest()) {
     const WaitEnd end = WaitForEventfd(plan_.wakeFd, plan_.socketFd, static_cast<int64_t>(duration));
-    if (end == WaitEnd::kOther && lock_.IsAppWatching() && now >= ownsUntil_) LeaveToApplication();
+    if (end == WaitEnd::kOther && lock_.IsAppWatching() && Now() >= ownsUntil_) LeaveToApplication();
   }
   lock_.EndSleep();
 }
