@@ -26,7 +26,7 @@ export class AppTurns {
 
   /**
    * @param onFrames called when frames have woken this thread: it calls `receive`
-   * @param wakeThread wakes the card's thread, which sleeps
+   * @param wakeThread wakes the card's thread if it sleeps
    */
   constructor(
     readonly plan: Pick<ThreadPlan, 'card' | 'turnLock' | 'transfer'>,
@@ -60,7 +60,7 @@ export class AppTurns {
     this.#isWatching = false;
     if (this.#run(true)) {
       this.#pausedUntil = performance.now() + PAUSE_MS;
-      this.#wakeThread();
+      this.wakeThread();
     }
     turnLock.countAppTurn();
     this.#idleWakeups = card.exports.eventPeek() === 0 ? this.#idleWakeups + 1 : 0;
@@ -69,12 +69,10 @@ export class AppTurns {
 
   /** Takes a turn after a post, in place of the card's thread, which sleeps. */
   transmit(): void {
-    const isMuch = this.#run(false);
-    const deadline = this.#turns.nextDeadline(this.#now());
-    if (isMuch || (deadline !== 0 && deadline < this.plan.turnLock.sleepEnd)) this.#wakeThread();
+    if (this.#run(false)) this.wakeThread();
   }
 
-  /** @returns whether there may be much left to do */
+  /** @returns whether the card's thread must go on: there may be much left to do, or it would sleep for too long */
   #run(polls: boolean): boolean {
     const { turnLock } = this.plan;
     if (turnLock.hasFailed) return false;
@@ -85,11 +83,14 @@ export class AppTurns {
       return false;
     }
     try {
-      return this.#turns.run(this.#now(), polls, BATCH) >= BATCH;
+      const now = performance.now() * 1e6;
+      if (this.#turns.run(now, polls, BATCH) >= BATCH) return true;
+      if (polls) return false; // the frames have woken that thread, too: it looks at its deadline soon
+      const deadline = this.#turns.nextDeadline(now);
+      return deadline !== 0 && deadline < turnLock.sleepEnd;
     } catch (error) {
       turnLock.markFailed((error as Error).message);
-      this.wakeThread();
-      return false;
+      return true;
     } finally {
       turnLock.release();
     }
@@ -102,13 +103,5 @@ export class AppTurns {
     if (!isUseful || this.#isWatching) return;
     this.#isWatching = true;
     this.link.wait(0, false, this.onFrames);
-  }
-
-  #now(): number {
-    return performance.now() * 1e6;
-  }
-
-  #wakeThread(): void {
-    if (this.plan.turnLock.claimWakeup()) this.wakeThread();
   }
 }

@@ -9,7 +9,7 @@ import { VerbsError } from '../errors.js';
 import { native } from '../native.js';
 
 /** Indexes of the 32-bit words. Each word is on its own cache line. */
-enum WordIndex {
+export enum WordIndex {
   /** The card's thread is in a turn. */
   IN_TURN = 0,
   /** The application's thread is in a call that needs the lock, or waits for it. */

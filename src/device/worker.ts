@@ -49,6 +49,8 @@ export class WorkerEngine implements Engine {
   onEvent: (type: number, handle: number) => void = () => {};
   onFailure: (reason: string) => void = () => {};
   readonly #plan: ThreadPlan;
+  /** The card's thread has no JavaScript at first. */
+  readonly #isNative: boolean;
   readonly #poller: NativePoller;
   #thread: CardThread | undefined;
   /** The turns that this thread takes; undefined = it takes none. */
@@ -58,7 +60,7 @@ export class WorkerEngine implements Engine {
   #refs = 0;
   #hasFaults = false;
   /** Settles when a thread with V8 has taken the place of one without. */
-  #exchange: Promise<V8Thread> | undefined;
+  #exchange: Promise<V8Thread | undefined> | undefined;
   #isClosed = false;
   #end: () => void = () => {};
 
@@ -99,7 +101,8 @@ export class WorkerEngine implements Engine {
     const eventfds = { workerEventfd, appEventfd };
     this.#plan = { card, turnLock, transfer, ...eventfds, spinNs: spinUs * 1000, trace: this.trace, clockOrigin };
     const why = waitsForFaults ? 'it has rules of faults' : needsV8(this.#plan);
-    const how = why === undefined ? 'as native code' : `as WebAssembly, because ${why}`;
+    this.#isNative = why === undefined;
+    const how = this.#isNative ? 'as native code' : `as WebAssembly, because ${why}`;
     this.notes = [
       `mode worker: the card runs in its own thread, ${how}, and polls for work up to ${spinUs} µs before it sleeps`,
     ];
@@ -121,7 +124,7 @@ export class WorkerEngine implements Engine {
     // Check the sleep first: a thread that is awake keeps the doorbells' cursors in its own cache.
     if (!this.turnLock.isAsleep || !this.card.exports.isDoorbellRung()) return;
     if (this.#appTurns === undefined || this.#hasTransmitted) {
-      if (this.turnLock.claimWakeup()) this.#wakeWorker();
+      this.#wakeIfAsleep();
       return;
     }
     this.#hasTransmitted = true;
@@ -141,7 +144,7 @@ export class WorkerEngine implements Engine {
   async setFaults(orders: readonly FaultOrder[], hits: SharedArrayBuffer): Promise<void> {
     if (this.#isClosed || this.turnLock.hasFailed) return;
     const thread = await this.#v8Thread();
-    if (this.#isClosed) return;
+    if (thread === undefined || this.#isClosed) return;
     // before the rules are in force, and after they have ended: the gate reads whole frames
     const had = this.#hasFaults;
     this.#hasFaults = true;
@@ -182,13 +185,13 @@ export class WorkerEngine implements Engine {
 
   async #start(waitsForFaults: boolean): Promise<void> {
     const { transfer } = this.#plan;
-    if (waitsForFaults || transfer.kind !== 'socket' || needsV8(this.#plan) !== undefined) {
+    if (!this.#isNative || transfer.kind !== 'socket') {
       await this.#startV8(waitsForFaults);
       return;
     }
     this.#thread = new NativeThread(this.#plan, transfer);
     if (!Number.isFinite(this.#plan.spinNs)) return;
-    this.#appTurns = new AppTurns(this.#plan, this.link, this.#onFrames, () => this.#wakeWorker());
+    this.#appTurns = new AppTurns(this.#plan, this.link, this.#onFrames, () => this.#wakeIfAsleep());
   }
 
   async #startV8(waitsForFaults: boolean): Promise<V8Thread> {
@@ -200,19 +203,26 @@ export class WorkerEngine implements Engine {
   }
 
   /** Returns the thread with V8, which reads rules of faults: all faults are JavaScript. */
-  #v8Thread(): Promise<V8Thread> {
+  #v8Thread(): Promise<V8Thread | undefined> {
     const thread = this.#thread;
     if (thread instanceof V8Thread) return Promise.resolve(thread);
     this.#exchange ??= this.#exchangeThread();
     return this.#exchange;
   }
 
-  /** Lets a thread with V8 go on in place of one without: all that a turn needs is in the memory of the card. */
-  async #exchangeThread(): Promise<V8Thread> {
+  /**
+   * Lets a thread with V8 go on in place of one without: all that a turn needs is in the memory of the card.
+   * @returns undefined if the last turns of the other one have failed
+   */
+  async #exchangeThread(): Promise<V8Thread | undefined> {
     this.#appTurns?.end();
     this.#appTurns = undefined;
     this.stop();
     this.#thread?.close(this.turnLock.waitStopped(STOP_TIMEOUT_MS));
+    if (this.turnLock.hasFailed) {
+      this.#fail();
+      return undefined;
+    }
     this.turnLock.restart();
     try {
       return await this.#startV8(true);
@@ -240,6 +250,10 @@ export class WorkerEngine implements Engine {
     this.link.onTransferNotice?.();
     if (this.card.exports.eventPeek() !== 0) this.#appTurns?.watch();
     this.poll();
+  }
+
+  #wakeIfAsleep(): void {
+    if (this.turnLock.claimWakeup()) this.#wakeWorker();
   }
 
   #wakeWorker(): void {

@@ -10,6 +10,7 @@ import {
   publishedDevices,
 } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
+import { breakTurns } from './brokencard.js';
 import { endOn, loopback } from './pair.js';
 import { processResources } from './processresources.js';
 
@@ -17,11 +18,9 @@ const WAIT = { timeout: 20_000 };
 /** The error of all calls from then on. */
 const failed = { code: 'EIO', message: expect.stringMatching(/the card of device wasm-lo has failed/) };
 
-/** Makes the next turn trap, by placing the receive ring behind the end of the memory. */
+/** Makes the card's thread fail. */
 function break_(device: Device): void {
-  const { card } = device;
-  const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.rxRing());
-  card.u32[at] = 0xfffffff0;
+  breakTurns(device);
   device.engine.schedule();
 }
 

@@ -2,14 +2,14 @@
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
+import { WordIndex } from '../../src/device/turnlock.js';
 import type { WorkerEngine } from '../../src/device/worker.js';
 import { type AsyncEvent, type Device, type OpenOptions, openDevice, throwIfFailed } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
+import { breakTurns } from './brokencard.js';
 import { ALL, connectedPair, type End, loopback, type Pair } from './pair.js';
 
 const WAIT = { timeout: 20_000 };
-/** The word of the TurnLock that counts turns of the application's thread. */
-const APP_TURNS = 144;
 
 const open = (options: OpenOptions = {}): Promise<Device> =>
   openDevice({ mode: 'worker', ...loopback(), memoryBytes: 2 ** 25, ...options });
@@ -97,7 +97,7 @@ describe('the card of worker mode', () => {
 test("the application's thread takes turns while the card's thread sleeps", async () => {
   await using both = await pair();
   const { a, b } = both;
-  const appTurns = ({ device }: End) => (device.engine as WorkerEngine).turnLock.words[APP_TURNS] as number;
+  const appTurns = ({ device }: End) => (device.engine as WorkerEngine).turnLock.words[WordIndex.APP_TURNS] as number;
   for (let i = 0; i < 50; i++) {
     await send(a, b);
     await send(b, a);
@@ -112,16 +112,25 @@ test("a trap in a turn of the application's thread is a failure of the device", 
   await send(a, b);
   await new Promise((resolve) => setTimeout(resolve, 20));
   const told = once(a.device, 'event') as Promise<AsyncEvent[]>;
-  // places the transmit ring behind the end of the memory
-  const { card } = a.device;
-  const at = [...card.u32.subarray(0, 2048)].indexOf(card.exports.txRing());
-  card.u32[at] = 0xfffffff0;
+  breakTurns(a.device);
   a.qp.postSend({ opcode: 'SEND', sgList: a.mr.sge(0, 8) });
   const [event] = await told;
   expect(event?.type === 'DEVICE_FATAL' && event.reason).toMatch(/memory access out of bounds/);
   await expect(a.cq.next()).rejects.toMatchObject({ code: 'EIO' });
   await a.device.close({ force: true });
   await eventually(() => expect(nativeThreads()).toBe(1));
+});
+
+test('a trap while the thread is exchanged for one with JavaScript is a failure of the device', async () => {
+  const device = await open();
+  const told = once(device, 'event') as Promise<AsyncEvent[]>;
+  breakTurns(device);
+  const setting = device.addFault('drop every WRITE').catch((error: Error) => error);
+  const [event] = await told;
+  expect(event?.type === 'DEVICE_FATAL' && event.reason).toMatch(/memory access out of bounds/);
+  expect(await setting).toBeDefined();
+  expect(() => device.counters()).toThrow(/has failed/);
+  await device.close({ force: true });
 });
 
 test('a message is sent although the program blocks its thread after the post', async () => {
