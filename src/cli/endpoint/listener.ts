@@ -77,7 +77,10 @@ class ServiceOn implements ServiceOnDevice {
     this.#watch(connection, { ...fields, qpn: qpnText(connection.qp.qpNum) });
     // it was accepted while the others were being closed
     if (this.#isClosing) return closeConnection(connection);
-    await this.service.handler.serve(connection).catch((error) => connection.destroy(error));
+    await this.service.handler.serve(connection).catch((error) => {
+      // a handler that is about to send when the service closes is refused
+      if (!this.#isClosing) connection.destroy(error);
+    });
   }
 
   #watch(connection: Connection, fields: Fields): void {
