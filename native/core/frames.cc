@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "icrc.h"
+#include "regions.h"
 
 void Ring::Attach(uint8_t* memory, const RingLayout& layout) {
   producer_ = reinterpret_cast<uint32_t*>(memory + layout.producer);
@@ -27,6 +28,16 @@ void Frames::Attach(uint8_t* memory, uint64_t bytes, const FrameLayout& layout) 
   rx.Attach(base_, layout.rx);
   slotBytes = layout.slotBytes;
   foldsIcrc = layout.foldsIcrc != 0;
+  regions_ = Regions::Of(memory, bytes);
+}
+
+void Frames::Detach() {
+  base_ = nullptr;
+  regions_.reset();
+}
+
+const uint8_t* Frames::AtPlace(uint64_t place, uint32_t bytes) const {
+  return place >> 32 == 0 ? At(place, bytes) : regions_->At(place, bytes);
 }
 
 void Frames::CompleteIcrcs() {
@@ -43,9 +54,9 @@ void Frames::CompleteIcrc(Descriptor& d) {
   if (place == nullptr) return;
   const uint8_t* from = place;
   if (isElsewhere) {
-    uint64_t address;
-    memcpy(&address, place, sizeof address);
-    from = At(address, span);
+    uint64_t source;
+    memcpy(&source, place, sizeof source);
+    from = AtPlace(source, span);
     if (from == nullptr) return;
   }
   ::CompleteIcrc(place, span, from);

@@ -14,6 +14,7 @@
 // return a count, a file descriptor or -errno.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 /// Option bits of descriptors. Their source is the card (TxOption, TX_ICRC_SHIFT, RxOption, RX_SEGMENT_SHIFT of
 /// assembly/), and src/link/link.ts declares them too. test/link/options.test.ts compares all three.
@@ -27,6 +28,8 @@ constexpr uint32_t kMaxSegmentBytes = UINT32_MAX >> kRxSegmentShift;
 /// Bytes of a slot that holds the longest super-packet: Ethernet header with a tag, IPv6 header, and the largest
 /// payload that its length field can say. COALESCED_BYTES of src/link/sockets.ts.
 constexpr uint32_t kCoalescedBytes = 65600;
+
+class Regions;
 
 /// Layout of the kernel's xdp_desc. `addr` is an offset in the card's memory.
 struct Descriptor {
@@ -82,7 +85,7 @@ class Frames {
 
   /// Uses a memory until Detach. It must stay where it is.
   void Attach(uint8_t* memory, uint64_t bytes, const FrameLayout& layout);
-  void Detach() { base_ = nullptr; }
+  void Detach();
   bool IsAttached() const { return base_ != nullptr; }
   /// Returns the address of `len` bytes at an offset of the memory, or null if they are not all inside.
   uint8_t* At(uint64_t addr, uint64_t len) const {
@@ -100,9 +103,12 @@ class Frames {
 
  private:
   void CompleteIcrc(Descriptor& d);
+  /// Returns the address of the bytes that the link fetches, or null.
+  const uint8_t* AtPlace(uint64_t place, uint32_t bytes) const;
 
   uint8_t* base_ = nullptr;
   uint64_t bytes_ = 0;
+  std::shared_ptr<Regions> regions_;
 };
 
 /// Counters of a socket.
