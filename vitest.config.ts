@@ -7,7 +7,7 @@ const PEERS = ['test/interop/**/*.test.ts'];
 
 /** Verbs, connections and sockets, once more with a thread of its own for each card (test/verbs/pair.ts). */
 const IN_WORKER_MODE = [
-  ...['completion', 'congestion', 'faults', 'keys', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
+  ...['completion', 'congestion', 'faults', 'keys', 'memory', 'objects', 'post', 'srq', 'transfer', 'uc'].map(
     (subject) => `test/verbs/${subject}.test.ts`,
   ),
   'test/cm/cmid.test.ts',
@@ -53,6 +53,18 @@ export default defineConfig({
           include: CARD,
           exclude: [...configDefaults.exclude, ...HOST],
           setupFiles: ['test/kit/virtualtime.ts', 'test/kit/usecardinc.ts'],
+          retry: 0,
+          testTimeout: 120_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        // The same conversations and networks on memory outside of the card's.
+        test: {
+          name: 'regions',
+          include: CARD.map((files) => files.replace(',host', '')),
+          exclude: [...configDefaults.exclude, ...HOST],
+          setupFiles: ['test/kit/virtualtime.ts', 'test/kit/useregions.ts'],
           retry: 0,
           testTimeout: 120_000,
           hookTimeout: 60_000,

@@ -220,11 +220,20 @@ export function pdFree(pd: usize): u32 {
   return changetype<Pd>(pd).destroy();
 }
 /**
- * Registers memory of memAlloc under the virtual address iova. EINVAL: remote write or atomic access without local
- * write.
+ * Registers memory of memAlloc, or of another region of the host (host/place), under the virtual address iova. EINVAL:
+ * remote write or atomic access without local write.
  */
-export function mrReg(pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): usize {
-  return changetype<usize>(registerMr(changetype<Pd>(pd), ptr, length, access, u64Of(iovaHigh, iovaLow)));
+export function mrReg(
+  pd: usize,
+  placeHigh: u32,
+  placeLow: u32,
+  length: u32,
+  access: u32,
+  iovaHigh: u32,
+  iovaLow: u32,
+): usize {
+  let place = u64Of(placeHigh, placeLow);
+  return changetype<usize>(registerMr(changetype<Pd>(pd), place, length, access, u64Of(iovaHigh, iovaLow)));
 }
 /** Deregisters a region. EBUSY while memory windows are bound to it. */
 export function mrDereg(mr: usize): u32 {
@@ -238,9 +247,19 @@ export function mrForAllPds(mr: usize): void {
  * Reregisters as mrReg would, under new keys. When refused (EINVAL, or EBUSY while memory windows are bound) nothing
  * changes.
  */
-export function mrRereg(mr: usize, pd: usize, ptr: usize, length: u32, access: u32, iovaHigh: u32, iovaLow: u32): u32 {
+export function mrRereg(
+  mr: usize,
+  pd: usize,
+  placeHigh: u32,
+  placeLow: u32,
+  length: u32,
+  access: u32,
+  iovaHigh: u32,
+  iovaLow: u32,
+): u32 {
   let keys = Card.get().keys;
-  return changetype<Mr>(mr).reregister(keys, changetype<Pd>(pd), ptr, length, access, u64Of(iovaHigh, iovaLow));
+  let place = u64Of(placeHigh, placeLow);
+  return changetype<Mr>(mr).reregister(keys, changetype<Pd>(pd), place, length, access, u64Of(iovaHigh, iovaLow));
 }
 /** Creates a region without memory, for a REG_MR work request. */
 export function mrAllocFast(pd: usize): usize {

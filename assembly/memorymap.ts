@@ -19,6 +19,8 @@ export const CONGESTION: usize = 10496;
 export const DATAGRAM_PAD: usize = 10752;
 /** 16 bytes for the group GID of a multicast datagram (qp/recv). */
 export const MGID_PAD: usize = 10816;
+/** The two operands of an atomic operation, u64 each (host/place). */
+export const PLACE_PAD: usize = 10832;
 /** Count and P_Keys (host/pkey). */
 export const PKEYS: usize = 10880;
 /** 4096 bits, one for each VLAN (host/vlan). */

@@ -29,9 +29,9 @@ import { returnRecv } from './qp/quota';
 export function sqBegin(qp: usize, wrId: f64, opcode: u32, flags: u32): bool {
   return setErrno(beginSend(changetype<Qp>(qp), wrId, opcode, flags)) == Errno.OK;
 }
-/** Adds an SGE of local memory. */
-export function sqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addSendSge(changetype<Qp>(qp), ptr, length, lkey);
+/** Adds an SGE of local memory, at a place (host/place). */
+export function sqSge(qp: usize, addrHigh: u32, addrLow: u32, length: u32, lkey: u32): void {
+  addSendSge(changetype<Qp>(qp), u64Of(addrHigh, addrLow), length, lkey);
 }
 /**
  * Makes the work request inline instead of adding SGEs. Returns where to copy `length` bytes to, or 0 if `length` is
@@ -72,11 +72,12 @@ export function sqBind(qp: usize, rkey: u32, lkey: u32, vaHigh: u32, vaLow: u32,
   wqe.length = length;
   wqe.access = access;
 }
-/** REG_MR: registers memory of the card with the fast region whose key has the index of `rkey`. */
+/** REG_MR: registers the memory at a place (host/place) with the fast region whose key has the index of `rkey`. */
 export function sqRegister(
   qp: usize,
   rkey: u32,
-  ptr: usize,
+  placeHigh: u32,
+  placeLow: u32,
   iovaHigh: u32,
   iovaLow: u32,
   length: u32,
@@ -84,7 +85,7 @@ export function sqRegister(
 ): void {
   let wqe = stagedSendWqe(qp);
   wqe.rkey = rkey;
-  wqe.memory = ptr;
+  wqe.memory = u64Of(placeHigh, placeLow);
   wqe.va = u64Of(iovaHigh, iovaLow);
   wqe.length = length;
   wqe.access = access;
@@ -110,8 +111,8 @@ export function sqCommit(qp: usize): u32 {
 export function rqBegin(qp: usize, wrId: f64): bool {
   return setErrno(beginRecv(changetype<Qp>(qp), wrId)) == Errno.OK;
 }
-export function rqSge(qp: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvSge(changetype<Qp>(qp).rq, ptr, length, lkey);
+export function rqSge(qp: usize, addrHigh: u32, addrLow: u32, length: u32, lkey: u32): void {
+  addRecvSge(changetype<Qp>(qp).rq, u64Of(addrHigh, addrLow), length, lkey);
 }
 export function rqCommit(qp: usize): u32 {
   return commitRecv(changetype<Qp>(qp));
@@ -119,8 +120,8 @@ export function rqCommit(qp: usize): u32 {
 export function srqBegin(srq: usize, wrId: f64): bool {
   return setErrno(beginSrqRecv(changetype<RecvQueue>(srq), wrId)) == Errno.OK;
 }
-export function srqSge(srq: usize, ptr: usize, length: u32, lkey: u32): void {
-  addRecvSge(changetype<RecvQueue>(srq), ptr, length, lkey);
+export function srqSge(srq: usize, addrHigh: u32, addrLow: u32, length: u32, lkey: u32): void {
+  addRecvSge(changetype<RecvQueue>(srq), u64Of(addrHigh, addrLow), length, lkey);
 }
 export function srqCommit(srq: usize): u32 {
   return commitSrqRecv(changetype<RecvQueue>(srq));

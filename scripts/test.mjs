@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// npm test: sets up, then runs the tests, each process in a private network namespace: the projects unit, host, worker
-// and cardinc, those of OTHER_NODE with another version of Node, and the core of peers. The last lines are a summary
-// and the counts.
+// npm test: sets up, then runs the tests, each process in a private network namespace: the projects unit, host, worker,
+// cardinc and regions, those of OTHER_NODE with another version of Node, and the core of peers. The last lines are a
+// summary and the counts.
 //   npm test -- ARGS             arguments go to vitest
 //   npm test -- --node 24 ARGS   runs vitest with that version of Node
 //   npm run test:peers           all tests with foreign programs, some with two kernels
@@ -28,6 +28,7 @@ const PROJECTS = {
   unit: ['--project', 'unit', '--no-isolate'],
   worker: ['--project', 'worker'],
   cardinc: ['--project', 'cardinc', '--no-isolate'],
+  regions: ['--project', 'regions', '--no-isolate'],
 };
 
 /** Tests of what a version of Node can change: worker threads, streams, timers, and the calls of the addon. */

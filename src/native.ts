@@ -199,6 +199,23 @@ export interface NativeErrorSocket {
   close(): void;
 }
 
+/** The table of a card's regions outside of its memory, which all threads of the process share. */
+export interface NativeRegions {
+  /** Returns the card's imports: see `CardImports` of device/regions.ts. */
+  imports(): Record<'fetch' | 'place' | 'atomic', (region: number, offset: number, at: number, what: number) => number>;
+  /**
+   * Adds a region.
+   * @param bytes not of a resizable ArrayBuffer: that would end the process
+   * @returns its number; 0 if there are too many; -EINVAL if it is the card's own memory; -EOPNOTSUPP if the runtime
+   * cannot keep the memory of an ArrayBuffer
+   */
+  add(bytes: Uint8Array, isWritable: boolean): number;
+  setWritable(region: number, isWritable: boolean): void;
+  remove(region: number): void;
+  /** Copies what is at an offset of a region. @returns false if that is not all in the region */
+  read(region: number, offset: number, into: Uint8Array): boolean;
+}
+
 /** The four rings of an AF_XDP socket: values of `kind` in `mapRing`. */
 export const XskRing = { RX: 0, TX: 1, FILL: 2, COMPLETION: 3 } as const;
 
@@ -385,6 +402,10 @@ export interface NativeAddon {
   readonly PacketSocket: new () => NativePacketSocket;
   readonly UdpSockets: new () => NativeUdpSockets;
   readonly ErrorSocket: new () => NativeErrorSocket;
+  /** @param memory all of the card's, of which there is one table */
+  readonly Regions: new (
+    memory: Uint8Array,
+  ) => NativeRegions;
   readonly XskSocket: new () => NativeXskSocket;
   /** @param memory, layout as of `NativeFrameSocket.attach`. There must be CRC methods. */
   readonly RingIcrc: new (

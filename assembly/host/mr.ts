@@ -4,6 +4,7 @@ import { Access, Errno, MwType } from '../codes';
 import { isInArena } from './arena';
 import { Card } from './card';
 import { Pd } from './pd';
+import { isInCard, isInOneRegion } from './place';
 import { allocate, release } from './pool';
 import { random32 } from './random';
 import { Table } from './table';
@@ -32,8 +33,8 @@ function kindFor(access: u32): MrKind {
 export class Mr {
   pd: Pd;
   kind: MrKind;
-  /** Start of the memory in the card. */
-  ptr: usize;
+  /** Start of the memory (host/place). */
+  place: u64;
   /** Virtual address under which peers access that start. */
   iova: u64;
   length: u32;
@@ -84,9 +85,9 @@ export class Mr {
     this.pd.users--;
   }
 
-  static create(keys: Table, pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
+  static create(keys: Table, pd: Pd, place: u64, length: u32, access: u32, iova: u64): Mr {
     let mr = Mr.createWithKeys(keys, pd, kindFor(access));
-    if (mr.handle != 0) mr.setRange(ptr, length, access, iova);
+    if (mr.handle != 0) mr.setRange(place, length, access, iova);
     return mr;
   }
 
@@ -100,8 +101,8 @@ export class Mr {
     return Mr.createWithKeys(keys, pd, type == MwType.TYPE_1 ? MrKind.WINDOW_1 : MrKind.WINDOW_2);
   }
 
-  private setRange(ptr: usize, length: u32, access: u32, iova: u64): void {
-    this.ptr = ptr;
+  private setRange(place: u64, length: u32, access: u32, iova: u64): void {
+    this.place = place;
     this.length = length;
     this.access = access;
     this.iova = iova;
@@ -122,22 +123,23 @@ export class Mr {
    * Nothing changes when this is refused: EBUSY while memory windows are bound, EINVAL for a window and for what
    * isRegistrable rejects.
    */
-  reregister(keys: Table, pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Errno {
+  reregister(keys: Table, pd: Pd, place: u64, length: u32, access: u32, iova: u64): Errno {
     if (this.windows != 0) return Errno.EBUSY;
-    if (this.isWindow || !Mr.isRegistrable(ptr, length, access, iova)) return Errno.EINVAL;
+    if (this.isWindow || !Mr.isRegistrable(place, length, access, iova)) return Errno.EINVAL;
     this.leavePd(keys);
     this.kind = kindFor(access);
     this.enterPd(keys, pd);
-    this.setRange(ptr, length, access, iova);
+    this.setRange(place, length, access, iova);
     return Errno.OK;
   }
 
   /**
    * Returns whether the range lies in the application's memory, its virtual addresses do not wrap, and the access
-   * rights are valid.
+   * rights are valid. Only the host knows how long a region outside the card is.
    */
-  static isRegistrable(ptr: usize, length: u32, access: u32, iova: u64): bool {
-    if (length == 0 || !isInArena(ptr, length)) return false;
+  static isRegistrable(place: u64, length: u32, access: u32, iova: u64): bool {
+    if (length == 0) return false;
+    if (isInCard(place) ? !isInArena(<usize>place, length) : !isInOneRegion(place, length)) return false;
     return iova + (<u64>length - 1) >= iova && Mr.isAccessValid(access);
   }
 
@@ -155,17 +157,17 @@ export class Mr {
   }
 
   /**
-   * Returns the address of a peer's access in the card's memory; 0 = refused. Checks key, tag, validity, protection
+   * Returns the place of a peer's access; 0 = refused. Checks key, tag, validity, protection
    * domain, access rights and range, in this order.
    * @param qpn the queue pair of the access: a memory window may be bound to one queue pair
    */
-  static resolveRemote(keys: Table, rkey: u32, pd: Pd, qpn: u32, va: u64, length: u32, right: u32): usize {
+  static resolveRemote(keys: Table, rkey: u32, pd: Pd, qpn: u32, va: u64, length: u32, right: u32): u64 {
     let mr = Mr.lookup(keys, rkey, pd, qpn);
     if (mr.handle == 0 || (mr.access & right) != right) return 0;
     // the subtraction may wrap; the wrapped offset is too large to pass the range check
     let offset = va - mr.iova;
     if (offset > <u64>mr.length || <u64>length > <u64>mr.length - offset) return 0;
-    return mr.ptr + <usize>offset;
+    return mr.place + offset;
   }
 
   /** Returns whether a remote key is valid and grants this right, for any range. */
@@ -175,13 +177,13 @@ export class Mr {
   }
 
   /** Returns whether an SGE lies in the region of its local key and the region grants this right. */
-  static isLocalRangeValid(keys: Table, lkey: u32, pd: Pd, ptr: usize, length: u32, right: u32): bool {
+  static isLocalRangeValid(keys: Table, lkey: u32, pd: Pd, addr: u64, length: u32, right: u32): bool {
     let mr = changetype<Mr>(keys.lookup(lkey >>> 8));
     if (mr.handle == 0 || mr.lkey != lkey || !mr.isValid || mr.isWindow) return false;
     if (mr.pd != pd && !mr.isForAllPds) return false;
-    if ((mr.access & right) != right || ptr < mr.ptr) return false;
-    let offset = <u32>(ptr - mr.ptr);
-    return offset <= mr.length && length <= mr.length - offset;
+    if ((mr.access & right) != right || addr < mr.place) return false;
+    let offset = addr - mr.place;
+    return offset <= <u64>mr.length && <u64>length <= <u64>mr.length - offset;
   }
 
   /**
@@ -213,13 +215,13 @@ export class Mr {
   }
 
   /** Registers memory with a fast region that has none. `rkey` may change the tag of the keys. */
-  registerFast(ptr: usize, length: u32, access: u32, iova: u64, rkey: u32): Errno {
+  registerFast(place: u64, length: u32, access: u32, iova: u64, rkey: u32): Errno {
     if (this.kind != MrKind.FAST || this.isValid || !this.hasSameIndex(rkey)) return Errno.EINVAL;
-    if (!Mr.isRegistrable(ptr, length, access, iova)) return Errno.EINVAL;
+    if (!Mr.isRegistrable(place, length, access, iova)) return Errno.EINVAL;
     this.rkey = rkey;
     // the local key follows the remote key, so that they never become equal
     this.lkey = Mr.lkeyFor(rkey);
-    this.setRange(ptr, length, access, iova);
+    this.setRange(place, length, access, iova);
     return Errno.OK;
   }
 
@@ -238,7 +240,7 @@ export class Mr {
     if (!this.isBindAllowed(region, va, length, access)) return Errno.EINVAL;
     this.unbind();
     this.rkey = rkey;
-    this.setRange(region.ptr + <usize>(va - region.iova), length, access, access & Access.ZERO_BASED ? 0 : va);
+    this.setRange(region.place + (va - region.iova), length, access, access & Access.ZERO_BASED ? 0 : va);
     this.region = region.handle;
     this.boundQpn = qpn;
     region.windows++;
@@ -273,12 +275,12 @@ export class Mr {
   }
 }
 
-/** Registers memory of the card. When refused, returns null and sets lastErrno. */
-export function registerMr(pd: Pd, ptr: usize, length: u32, access: u32, iova: u64): Mr {
+/** Registers memory. When refused, returns null and sets lastErrno. */
+export function registerMr(pd: Pd, place: u64, length: u32, access: u32, iova: u64): Mr {
   let card = Card.get();
   card.lastErrno = Errno.EINVAL;
-  if (!Mr.isRegistrable(ptr, length, access, iova)) return changetype<Mr>(0);
+  if (!Mr.isRegistrable(place, length, access, iova)) return changetype<Mr>(0);
   card.lastErrno = Errno.ENOMEM;
   if (card.keys.isFull) return changetype<Mr>(0);
-  return Mr.create(card.keys, pd, ptr, length, access, iova);
+  return Mr.create(card.keys, pd, place, length, access, iova);
 }

@@ -147,11 +147,11 @@ export class RecvQueue {
     return Errno.OK;
   }
 
-  addSge(ptr: usize, length: u32, lkey: u32): Errno {
+  addSge(addr: u64, length: u32, lkey: u32): Errno {
     let wqe = this.wqe(this.head);
     if (wqe.sgeCount >= this.maxSge) return Errno.EINVAL;
     if (<u64>wqe.length + length > MAX_MESSAGE) return Errno.EMSGSIZE;
-    writeSge(wqe.sges, wqe.sgeCount++, ptr, length, lkey);
+    writeSge(wqe.sges, wqe.sgeCount++, addr, length, lkey);
     wqe.length += length;
     return Errno.OK;
   }

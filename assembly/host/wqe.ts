@@ -2,21 +2,23 @@
 import { Access, SendFlag } from '../codes';
 import { Mr } from './mr';
 import { Pd } from './pd';
+import { fetchAllButSpan, fetchFrom, placeAt } from './place';
 import { Table } from './table';
 
-/** A scatter/gather element: | ptr u32 | length u32 | lkey u32 | */
+/** A scatter/gather element, as struct ibv_sge: | addr u64 | length u32 | lkey u32 | */
 @unmanaged
 @final
 export class Sge {
-  ptr: u32;
+  /** A place (host/place). */
+  addr: u64;
   length: u32;
   lkey: u32;
 }
-export const SGE_BYTES: u32 = 12;
+export const SGE_BYTES: u32 = 16;
 
-export function writeSge(sges: usize, n: u32, ptr: usize, length: u32, lkey: u32): void {
+export function writeSge(sges: usize, n: u32, addr: u64, length: u32, lkey: u32): void {
   let sge = changetype<Sge>(sges + <usize>n * SGE_BYTES);
-  sge.ptr = <u32>ptr;
+  sge.addr = addr;
   sge.length = length;
   sge.lkey = lkey;
 }
@@ -56,8 +58,7 @@ export class SendWqe {
   partPsn: u32;
   compareAdd: u64;
   swap: u64;
-  /** Of REG_MR and BIND_MW: the memory in the card, and the access rights. */
-  memory: usize;
+  /** Of REG_MR and BIND_MW: the access rights. */
   access: u32;
 
   /** Of a datagram of queue pair 1: index of the P_Key that it carries. A datagram has no remote key. */
@@ -66,6 +67,13 @@ export class SendWqe {
   }
   set pkeyIndex(index: u32) {
     this.rkey = index;
+  }
+  /** Of REG_MR: the place of the memory. It has no operands of an atomic operation. */
+  get memory(): u64 {
+    return this.compareAdd;
+  }
+  set memory(place: u64) {
+    this.compareAdd = place;
   }
   get ptr(): usize {
     return changetype<usize>(this);
@@ -111,19 +119,9 @@ export const RECV_WQE_BYTES: usize = 16;
 export function areSgesValid(keys: Table, pd: Pd, sges: usize, count: u32, right: u32): bool {
   for (; count != 0; count--, sges += SGE_BYTES) {
     let sge = changetype<Sge>(sges);
-    if (sge.length != 0 && !Mr.isLocalRangeValid(keys, sge.lkey, pd, sge.ptr, sge.length, right)) return false;
+    if (sge.length != 0 && !Mr.isLocalRangeValid(keys, sge.lkey, pd, sge.addr, sge.length, right)) return false;
   }
   return true;
-}
-
-/**
- * Copies a payload except its last `span` bytes, if any, and writes their address in their place
- * (TxOption.FETCH_SPAN).
- */
-export function copyAllButSpan(target: usize, from: usize, bytes: u32, span: u32): void {
-  let copied = bytes - span;
-  if (copied != 0) memory.copy(target, from, copied);
-  if (span != 0) store<u64>(target + copied, <u64>from + copied);
 }
 
 /** The result of `gather`. */
@@ -158,13 +156,12 @@ export function gather(
       continue;
     }
     let part = min(sge.length - offset, bytes);
-    let from = <usize>sge.ptr + offset;
+    let from = sge.addr + offset;
     if (!isChecked && !Mr.isLocalRangeValid(keys, sge.lkey, pd, from, part, 0)) return Gathered.REFUSED;
     if (span != 0 && part == bytes && part >= span) {
-      copyAllButSpan(target, from, part, span);
-      return Gathered.ALL_BUT_SHARE;
+      return fetchAllButSpan(from, target, part, span) ? Gathered.ALL_BUT_SHARE : Gathered.REFUSED;
     }
-    memory.copy(target, from, part);
+    if (!fetchFrom(from, target, part)) return Gathered.REFUSED;
     target += part;
     bytes -= part;
     offset = 0;
@@ -184,9 +181,9 @@ export function scatter(keys: Table, pd: Pd, sges: usize, count: u32, offset: u3
       continue;
     }
     let part = min(sge.length - offset, bytes);
-    let to = <usize>sge.ptr + offset;
+    let to = sge.addr + offset;
     if (!Mr.isLocalRangeValid(keys, sge.lkey, pd, to, part, Access.LOCAL_WRITE)) return false;
-    memory.copy(to, source, part);
+    if (!placeAt(to, source, part)) return false;
     source += part;
     bytes -= part;
     offset = 0;

@@ -4,6 +4,7 @@ import { Access, Errno, WcStatus } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
 import { Mr } from '../host/mr';
+import { compareSwapAt, fetchAddAt, originalValue, placeAt, storeAt } from '../host/place';
 import { scatter } from '../host/wqe';
 import {
   hasImm,
@@ -67,7 +68,7 @@ function executeWrite(qp: Qp, packet: Packet): Fault {
     qp.count(Counter.rx_write_requests);
   }
   let bytes = packet.payloadBytes;
-  if (bytes != 0) memory.copy(packet.target, packet.payload, bytes);
+  if (bytes != 0 && !placeAt(packet.target, packet.payload, bytes)) return Fault.RKEY;
   qp.writeVa += bytes;
   qp.writeLeft -= bytes;
   qp.expect = Expect.WRITE;
@@ -99,8 +100,8 @@ function executeRead(qp: Qp, packet: Packet): Fault {
   return Fault.NONE;
 }
 
-/** Returns the memory of a part of a READ response as it is now; 0 = the peer may not, or no longer, read it. */
-export function resolveRead(qp: Qp, rkey: u32, va: u64, bytes: u32): usize {
+/** Returns the place of a part of a READ response as it is now; 0 = the peer may not, or no longer, read it. */
+export function resolveRead(qp: Qp, rkey: u32, va: u64, bytes: u32): u64 {
   return Mr.resolveRemote(Card.get().keys, rkey, qp.pd, qp.qpn, va, bytes, Access.REMOTE_READ);
 }
 
@@ -119,11 +120,15 @@ function executeAtomic(qp: Qp, packet: Packet): Fault {
   let resource = allocateResource(qp);
   if (changetype<usize>(resource) == 0) return Fault.TOO_MANY_RD_ATOMIC;
   let eth = packet.atomicEth;
-  let ptr = Mr.resolveRemote(Card.get().keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC);
+  let place = Mr.resolveRemote(Card.get().keys, eth.rkey, qp.pd, qp.qpn, eth.va, 8, Access.REMOTE_ATOMIC);
   resource.isAtomic = true;
   resource.firstPsn = resource.lastPsn = packet.psn;
-  resource.original =
-    packet.opcode == Opcode.COMPARE_SWAP ? compareSwap(ptr, eth.compare, eth.swapAdd) : fetchAdd(ptr, eth.swapAdd);
+  let isDone =
+    packet.opcode == Opcode.COMPARE_SWAP
+      ? compareSwapAt(place, eth.compare, eth.swapAdd)
+      : fetchAddAt(place, eth.swapAdd);
+  if (!isDone) return Fault.RKEY;
+  resource.original = originalValue();
   activate(qp, resource);
   qp.ePsn = psnAdd(qp.ePsn, 1);
   endMessage(qp);
@@ -139,8 +144,10 @@ function executeWithEmptyResponse(qp: Qp, packet: Packet): Fault {
   let resource = allocateResource(qp);
   // a peer may not count its FLUSHes (rxe does not): the NAK makes it retransmit this one later
   if (changetype<usize>(resource) == 0) return isFlush(packet.opcode) ? Fault.NO_RESOURCE : Fault.TOO_MANY_RD_ATOMIC;
+  resource.isEmptyResponse = true;
+  resource.firstPsn = resource.lastPsn = packet.psn;
   if (isAtomicWrite(packet.opcode)) {
-    let ptr = Mr.resolveRemote(
+    let place = Mr.resolveRemote(
       Card.get().keys,
       packet.reth.rkey,
       qp.pd,
@@ -149,12 +156,8 @@ function executeWithEmptyResponse(qp: Qp, packet: Packet): Fault {
       8,
       Access.REMOTE_WRITE,
     );
-    let value = load<u64>(packet.payload);
-    if ((ptr & 7) == 0) atomic.store<u64>(ptr, value);
-    else store<u64>(ptr, value);
+    if (!storeAt(place, load<u64>(packet.payload))) return Fault.RKEY;
   }
-  resource.isEmptyResponse = true;
-  resource.firstPsn = resource.lastPsn = packet.psn;
   startEmptyResponse(qp, resource);
   qp.ePsn = psnAdd(qp.ePsn, 1);
   endMessage(qp);
@@ -165,24 +168,6 @@ function executeWithEmptyResponse(qp: Qp, packet: Packet): Fault {
 export function startEmptyResponse(qp: Qp, resource: RespResource): void {
   resource.responseFirstPsn = resource.responsePsn = resource.responseLastPsn = resource.firstPsn;
   activate(qp, resource);
-}
-
-/**
- * Atomic also against other threads if the memory is aligned. A region may map an aligned virtual address to any
- * pointer.
- */
-function compareSwap(ptr: usize, compare: u64, swap: u64): u64 {
-  if ((ptr & 7) == 0) return atomic.cmpxchg<u64>(ptr, compare, swap);
-  let original = load<u64>(ptr);
-  if (original == compare) store<u64>(ptr, swap);
-  return original;
-}
-
-function fetchAdd(ptr: usize, add: u64): u64 {
-  if ((ptr & 7) == 0) return atomic.add<u64>(ptr, add);
-  let original = load<u64>(ptr);
-  store<u64>(ptr, original + add);
-  return original;
 }
 
 function endMessage(qp: Qp): void {

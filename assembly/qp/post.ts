@@ -34,11 +34,11 @@ export function beginSend(qp: Qp, wrId: f64, opcode: u32, flags: u32): Errno {
   return Errno.OK;
 }
 
-export function addSendSge(qp: Qp, ptr: usize, length: u32, lkey: u32): void {
+export function addSendSge(qp: Qp, addr: u64, length: u32, lkey: u32): void {
   let wqe = qp.sendWqe(qp.sqHead);
   if (wqe.sgeCount >= qp.maxSendSge || wqe.isInline) return failPost(Errno.EINVAL);
   if (<u64>wqe.length + length > MAX_MESSAGE) return failPost(Errno.EMSGSIZE);
-  writeSge(wqe.sges, wqe.sgeCount++, ptr, length, lkey);
+  writeSge(wqe.sges, wqe.sgeCount++, addr, length, lkey);
   wqe.length += length;
 }
 
@@ -97,8 +97,8 @@ export function beginSrqRecv(queue: RecvQueue, wrId: f64): Errno {
   return queue.begin(wrId);
 }
 
-export function addRecvSge(queue: RecvQueue, ptr: usize, length: u32, lkey: u32): void {
-  let errno = queue.addSge(ptr, length, lkey);
+export function addRecvSge(queue: RecvQueue, addr: u64, length: u32, lkey: u32): void {
+  let errno = queue.addSge(addr, length, lkey);
   if (errno != Errno.OK) failPost(errno);
 }
 

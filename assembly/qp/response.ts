@@ -5,7 +5,7 @@
 import { DecisionKind, EventType, QpState, StateReason } from '../codes';
 import { Counter } from '../counters';
 import { Card } from '../host/card';
-import { copyAllButSpan } from '../host/wqe';
+import { fetchAllButSpan } from '../host/place';
 import { AETH_BYTES, Aeth, Syndrome } from '../wire/aeth';
 import { AtomicAckEth } from '../wire/atomiceth';
 import { BTH_BYTES, Bth } from '../wire/bth';
@@ -97,8 +97,8 @@ function sendReadResponse(qp: Qp, resource: RespResource, frame: usize): u32 {
   let span = fetchedSpan(opcode, bytes);
   if (bytes != 0) {
     let source = resolveRead(qp, resource.rkey, resource.responseVa + offset, bytes);
-    if (source == 0) return resource.isReplay ? dropReplay(qp, resource) : failReadResponse(qp, resource);
-    copyAllButSpan(payload, source, bytes, span);
+    if (source == 0 || !fetchAllButSpan(source, payload, bytes, span))
+      return resource.isReplay ? dropReplay(qp, resource) : failReadResponse(qp, resource);
   }
   let pad = -bytes & 3;
   if (pad) store<u32>(payload + bytes, 0);

@@ -56,8 +56,8 @@ export class Packet {
   isMarked: bool;
   /** The ICRC register behind the headers, with identification 0: headerRegister, or a saved copy. */
   register: u32;
-  /** Address of a WRITE's or READ's data in the card's memory, set by the check of its key (qp/check). */
-  target: usize;
+  /** Place of a WRITE's or READ's data (host/place), set by the check of its key (qp/check). */
+  target: u64;
   /** Packets, and bytes of their frames, that were received but not yet counted for the card. */
   taken: u32;
   takenBytes: u64;

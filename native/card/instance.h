@@ -1,13 +1,20 @@
 // An instance of the card as C on a memory, as WebAssembly.Instance is one of the card in V8. Any number of instances,
 // of either kind, may use one memory: the card has no state outside of it.
 #pragma once
+#include "core/regions.h"
 #include "core/turncard.h"
 #include "w2c_card.h"
 
+/// The imports of the card.
+struct w2c_env {
+  wasm_rt_shared_memory_t memory;
+  RegionAccess* regions;
+};
+
 class CardInstance final : public TurnCard {
  public:
-  /// @param memory stays where it is as long as the instance
-  CardInstance(uint8_t* memory, uint64_t bytes);
+  /// @param memory, regions live as long as the instance
+  CardInstance(uint8_t* memory, uint64_t bytes, RegionAccess& regions);
   CardInstance(const CardInstance&) = delete;
   CardInstance& operator=(const CardInstance&) = delete;
 
@@ -23,6 +30,6 @@ class CardInstance final : public TurnCard {
   bool HasEvents() override { return w2c_card_eventPeek(&card_) != 0; }
 
  private:
-  wasm_rt_shared_memory_t memory_;
+  w2c_env imports_;
   w2c_card card_;
 };

@@ -31,6 +31,7 @@ static Napi::Object Init(Napi::Env, Napi::Object exports) {
   DefineNetlink(exports);
   DefineLibbpf(exports);
   DefineNotify(exports);
+  DefineRegions(exports);
   DefineReleasePages(exports);
   DefineTaps(exports);
   DefineUnixSockets(exports);

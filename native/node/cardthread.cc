@@ -1,6 +1,7 @@
 // The object CardThread: the card as C in a thread of its own.
 #include "arguments.h"
 #include "card/instance.h"
+#include "core/regions.h"
 #include "core/turnthread.h"
 #include "exports.h"
 
@@ -17,7 +18,9 @@ class CardThreadObject : public Napi::ObjectWrap<CardThreadObject> {
   explicit CardThreadObject(const Napi::CallbackInfo& info)
       : ObjectWrap(info),
         plan_(Napi::Persistent(info[0].As<Napi::Object>())),
-        card_(Member<Napi::Uint8Array>("memory").Data(), Member<Napi::Uint8Array>("memory").ByteLength()),
+        regions_(Regions::Of(Member<Napi::Uint8Array>("memory").Data(),
+                             Member<Napi::Uint8Array>("memory").ByteLength())),
+        card_(Member<Napi::Uint8Array>("memory").Data(), Member<Napi::Uint8Array>("memory").ByteLength(), *regions_),
         thread_(card_, Plan()) {}
   ~CardThreadObject() override { Stop(); }
 
@@ -64,6 +67,7 @@ class CardThreadObject : public Napi::ObjectWrap<CardThreadObject> {
 
   /// With it live the memory and the words that the thread uses.
   Napi::ObjectReference plan_;
+  std::shared_ptr<Regions> regions_;
   CardInstance card_;
   TurnThread thread_;
 };

@@ -19,6 +19,7 @@ void DefineNameLocks(Napi::Object exports);
 void DefineNetlink(Napi::Object exports);
 void DefineLibbpf(Napi::Object exports);
 void DefineNotify(Napi::Object exports);
+void DefineRegions(Napi::Object exports);
 void DefineReleasePages(Napi::Object exports);
 void DefineTaps(Napi::Object exports);
 void DefineUnixSockets(Napi::Object exports);

@@ -8,6 +8,8 @@ import { ROOT, tool } from './run.mjs';
 export const CARD_C = 'build/native/card';
 const DRAFT = `${CARD_C}/draft`;
 
+/** The declaration of an import. */
+const IMPORT = /^(?:extern )?\S+ w2c_env_\w+\(struct w2c_env\*.*\);$/;
 /** The declaration of an export. */
 const NAME = /^(?:u32|u64|f64|void) w2c_card_(\w+)\(w2c_card\*(?:, )?(.*)\);$/;
 
@@ -61,7 +63,7 @@ export async function writeCardC() {
       'extern "C" {',
       '#endif',
       'struct w2c_env;',
-      'wasm_rt_shared_memory_t* w2c_env_memory(struct w2c_env*);',
+      ...header.split('\n').filter((line) => IMPORT.test(line)),
       instance,
       'void wasm2c_card_instantiate(w2c_card*, struct w2c_env*);',
       ...declarations,

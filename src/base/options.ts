@@ -183,7 +183,8 @@ export function instanceOf(type: () => abstract new (...args: never[]) => unknow
 export function show(value: unknown): string {
   if (typeof value === 'string') return `'${value}'`;
   if (typeof value === 'bigint') return `${value}n`;
-  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  // a proxy is none
+  if (value instanceof Uint8Array && ArrayBuffer.isView(value)) return `${value.length} bytes`;
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
   return String(value);
 }

@@ -10,6 +10,7 @@ import type { Frames, Ring } from '../link/frames.js';
 import type { LinkFeatures } from '../link/link.js';
 import { packageFile } from '../packagefile.js';
 import { type Lock, locked } from './locked.js';
+import { openRegions, type Regions } from './regions.js';
 
 /** The functions and constants that the module exports (assembly/index.ts). */
 export type CardExports = Awaited<ReturnType<typeof instantiate>>;
@@ -112,6 +113,8 @@ export class Card {
     /** @internal As `cardModule`. */
     readonly memory: WebAssembly.Memory,
     readonly exports: CardExports,
+    /** Registered memory outside of the card's. */
+    readonly regions: Regions,
     readonly options: CardOptions,
     readonly lock?: Lock,
   ) {
@@ -131,8 +134,10 @@ export class Card {
     const pages = Math.ceil(all.memoryBytes / PAGE);
     if (pages < 16 || pages > 65536) throw outOfRange(`memoryBytes is ${all.memoryBytes}, must be 1 MiB to 4 GiB`);
     const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-    const exports = await instantiate(cardModule(), { env: { memory } });
-    const card = new Card(memory, lock ? locked(exports, lock) : exports, { ...all, memoryBytes: pages * PAGE }, lock);
+    const regions = openRegions(new Uint8Array(memory.buffer));
+    const exports = await instantiate(cardModule(), { env: { memory, ...regions.imports } });
+    const sizes = { ...all, memoryBytes: pages * PAGE };
+    const card = new Card(memory, lock ? locked(exports, lock) : exports, regions, sizes, lock);
     card.bytes.set(all.seed, exports.scratch());
     const { txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr } = all;
     const refused = exports.open(pages * PAGE, txSlotBytes, txSlots, rxSlotBytes, rxSlots, maxQp, maxMr);
@@ -146,7 +151,9 @@ export class Card {
 
   /** @internal Makes another instance on the memory of an open card, for the thread that takes its turns. */
   static async join(module: WebAssembly.Module, memory: WebAssembly.Memory, options: CardOptions): Promise<Card> {
-    return new Card(memory, await instantiate(module, { env: { memory } }), options);
+    const regions = openRegions(new Uint8Array(memory.buffer));
+    const exports = await instantiate(module, { env: { memory, ...regions.imports } });
+    return new Card(memory, exports, regions, options);
   }
 
   /** Runs an action while no turn is taken. Its calls of the card do not wait again. */

@@ -1,20 +1,24 @@
-/** Allocations of the card's memory for the application, with a count of the regions that use each. */
+/** The memory that can be registered: allocations of the card's memory, and memory of the program outside of it. */
+import { bufferOf, lengthOf, offsetOf } from '../base/intrinsics.js';
 import { native } from '../native.js';
 import type { Card } from './card.js';
+import { REGION_SPAN } from './regions.js';
 
-/** A part of the card's memory. */
+/** Memory that regions use, with a count of them. */
 export interface Allocation {
-  /** Offset in the card's memory. */
-  readonly ptr: number;
+  /** Address of the first byte for the card: an offset in its memory, or a place (assembly/host/place.ts). */
+  readonly addr: number;
   /** Bytes. */
   readonly length: number;
+  /** Number of the region outside of the card's memory; 0 = in it. */
+  readonly region: number;
 }
 
 interface CountedAllocation extends Allocation {
   refs: number;
 }
 
-/** Allocates the card's memory and counts references. */
+/** Allocates the card's memory, lets the card reach other memory, and counts references to both. */
 export class CardMemory {
   readonly #allocations = new Map<number, CountedAllocation>();
 
@@ -24,29 +28,63 @@ export class CardMemory {
   allocate(length: number): Allocation | undefined {
     const ptr = this.card.exports.memAlloc(length);
     if (ptr === 0) return undefined;
-    const allocation: CountedAllocation = { ptr, length, refs: 1 };
-    this.#allocations.set(ptr, allocation);
-    return allocation;
+    return this.#add({ addr: ptr, length, region: 0, refs: 1 });
   }
 
-  /** Adds a reference to the allocation that contains all of a part of `buffer`. @returns undefined if none does */
-  ref(buffer: ArrayBufferLike, start: number, bytes: number): Allocation | undefined {
-    if (buffer !== this.card.bytes.buffer) return undefined;
+  /** Returns whether bytes lie in the card's memory. */
+  contains(bytes: Uint8Array): boolean {
+    return bufferOf(bytes) === this.card.bytes.buffer;
+  }
+
+  /**
+   * Adds a reference to the allocation in the card's memory that contains all of the bytes. @returns undefined if none
+   * does
+   */
+  refAround(bytes: Uint8Array): Allocation | undefined {
+    const start = offsetOf(bytes);
     for (const allocation of this.#allocations.values()) {
-      const { ptr, length } = allocation;
-      if (start < ptr || start + bytes > ptr + length) continue;
-      allocation.refs++;
+      const { addr, length, region } = allocation;
+      if (region !== 0 || start < addr || start + lengthOf(bytes) > addr + length) continue;
+      this.ref(allocation);
       return allocation;
     }
     return undefined;
   }
 
-  /** Removes a reference. The last one frees the memory. */
+  /**
+   * Lets the card reach memory outside of its own, with one reference.
+   * @param bytes not of a resizable ArrayBuffer
+   * @throws VerbsError ENOMEM, EOPNOTSUPP
+   */
+  reach(bytes: Uint8Array, isWritable: boolean): Allocation {
+    const region = this.card.exclusively(() => this.card.regions.add(bytes, isWritable));
+    return this.#add({ addr: region * REGION_SPAN, length: lengthOf(bytes), region, refs: 1 });
+  }
+
+  /** Changes whether the card may write memory outside of its own. */
+  setWritable({ region }: Allocation, isWritable: boolean): void {
+    if (region !== 0) this.card.exclusively(() => this.card.regions.setWritable(region, isWritable));
+  }
+
+  /** Adds a reference. */
+  ref(allocation: Allocation): void {
+    const counted = this.#allocations.get(allocation.addr);
+    if (counted !== undefined) counted.refs++;
+  }
+
+  /** Removes a reference. The last one frees the memory, or takes it from the card. */
   unref(allocation: Allocation): void {
-    const counted = this.#allocations.get(allocation.ptr);
+    const { addr, region } = allocation;
+    const counted = this.#allocations.get(addr);
     if (counted === undefined || --counted.refs > 0) return;
-    this.#allocations.delete(allocation.ptr);
-    this.card.exports.memFree(allocation.ptr);
+    this.#allocations.delete(addr);
+    if (region === 0) this.card.exports.memFree(addr);
+    else this.card.exclusively(() => this.card.regions.remove(region));
+  }
+
+  #add(allocation: CountedAllocation): Allocation {
+    this.#allocations.set(allocation.addr, allocation);
+    return allocation;
   }
 }
 

@@ -4,6 +4,7 @@ import { segmentBytes, udpPayloadOffset } from '../link/gso.js';
 import { spanElsewhere } from '../link/icrcspan.js';
 import { RingView } from '../link/ring.js';
 import type { Card } from './card.js';
+import { REGION_SPAN, type Regions } from './regions.js';
 
 /** Bytes kept of each frame: Ethernet with a tag, IPv6, UDP, and the longest transport headers. */
 const SNAP_BYTES = 112;
@@ -29,6 +30,7 @@ export class Trace {
   readonly #sent: Uint8Array;
   readonly #bytes: Uint8Array;
   readonly #memory: Uint8Array;
+  readonly #regions: Regions;
   readonly #tx: RingView;
   readonly #rx: RingView;
   #txSeen: number;
@@ -45,6 +47,7 @@ export class Trace {
   ) {
     const { memory, tx, rx } = card.frames;
     this.#memory = memory;
+    this.#regions = card.regions;
     this.#tx = new RingView(memory, tx);
     this.#rx = new RingView(memory, rx);
     this.#txSeen = this.#tx.producer;
@@ -114,7 +117,7 @@ export class Trace {
       this.#recordFrame(from, headers, from + at, Math.min(segment, length - at), now, 0);
   }
 
-  /** Records a frame: `headers` bytes at `from`, then `restBytes` at `rest`. */
+  /** Records a frame: `headers` bytes at `from`, then `restBytes` at the place `rest`. */
   #recordFrame(from: number, headers: number, rest: number, restBytes: number, now: number, sent: number): void {
     const count = this.#count[0] as number;
     this.#count[0] = count + 1;
@@ -122,7 +125,9 @@ export class Trace {
     const start = i * SNAP_BYTES;
     this.#bytes.set(this.#memory.subarray(from, from + headers), start);
     const kept = Math.min(restBytes, SNAP_BYTES - headers);
-    this.#bytes.set(this.#memory.subarray(rest, rest + kept), start + headers);
+    const into = this.#bytes.subarray(start + headers, start + headers + kept);
+    if (rest < REGION_SPAN) into.set(this.#memory.subarray(rest, rest + kept));
+    else if (!this.#regions.read(rest, into)) into.fill(0);
     this.#at[i] = now;
     this.#length[i] = headers + restBytes;
     this.#sent[i] = sent;

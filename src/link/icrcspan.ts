@@ -7,11 +7,11 @@ const ICRC_BYTES = 4;
 export interface IcrcSpan {
   /** Its offset in the frame. */
   readonly offset: number;
-  /** The offset of its bytes in the card's memory. */
+  /** The place of its bytes: an offset in the card's memory, or in another region (assembly/host/place.ts). */
   readonly address: number;
 }
 
-/** Returns the ICRC span of a frame at `addr` that is elsewhere in the memory; undefined if the frame is whole. */
+/** Returns the ICRC span of a frame at `addr` that is elsewhere; undefined if the frame is whole. */
 export function spanElsewhere(memory: Uint8Array, addr: number, length: number, options: number): IcrcSpan | undefined {
   if ((options & TX_FETCH_SPAN) === 0) return undefined;
   const offset = length - ICRC_BYTES - (options >>> TX_ICRC_SHIFT);

@@ -1,6 +1,7 @@
 /** Frames and super-packets for a bare card: the deepest and fastest target, which knows what the card expects. */
 import { cardInCPrivilege, useCards } from '../kit/cardinc.js';
 import type { Random } from '../kit/random.js';
+import { regionsOutside } from '../kit/rig.js';
 import { type FuzzTarget, readCorpus, type Session } from './fuzzer.js';
 import { aim, crafted, mutate, superPacket } from './mutations.js';
 import { Target } from './target.js';
@@ -51,13 +52,21 @@ function withOptions(options: number, frame: Uint8Array): Uint8Array {
 
 export const cardTarget: FuzzTarget = {
   name: 'card',
-  about: 'frames and super-packets for a bare card with live queue pairs of every type',
+  about: 'frames and super-packets for a bare card with live queue pairs of every type, and memory in it or outside',
   batch: 16,
   batches: 500,
-  async open() {
-    return new CardSession(await Target.create());
-  },
+  open: (seed) => openSession(seed),
 };
+
+/** Opens a session. Every second seed has all registered memory outside of the card. */
+async function openSession(seed: number, memoryBytes?: number): Promise<CardSession> {
+  regionsOutside.enabled = (seed & 1) !== 0;
+  try {
+    return new CardSession(await Target.create(memoryBytes));
+  } finally {
+    regionsOutside.enabled = false;
+  }
+}
 
 /** Bytes of a memory that is compared after each call. */
 const COMPARED_BYTES = 4 << 20;
@@ -72,10 +81,10 @@ export const cardsTarget: FuzzTarget = {
     const { ok, reason } = cardInCPrivilege();
     return ok ? undefined : reason;
   },
-  async open() {
+  async open(seed) {
     const end = useCards('both');
     try {
-      return new CardSession(await Target.create(COMPARED_BYTES));
+      return await openSession(seed, COMPARED_BYTES);
     } finally {
       end();
     }

@@ -84,9 +84,9 @@ export class Target {
   }
 
   #guard(): void {
-    const at = this.rig.x.memAlloc(GUARD);
-    this.rig.card.bytes.fill(0xa5, at, at + GUARD);
-    this.#guards.push({ at, copy: Buffer.from(this.rig.card.bytes.slice(at, at + GUARD)) });
+    const at = this.rig.memory(GUARD);
+    const bytes = this.rig.bytesAt(at, GUARD).fill(0xa5);
+    this.#guards.push({ at, copy: Buffer.from(bytes) });
   }
 
   /** Fresh queue pairs in RTS, with requests of every kind in flight and receives posted. */
@@ -187,7 +187,7 @@ export class Target {
   /** @throws when a byte outside of what a peer may write has changed */
   checkGuards(): void {
     for (const { at, copy } of this.#guards)
-      if (Buffer.compare(this.rig.card.bytes.subarray(at, at + copy.length), copy) !== 0)
+      if (Buffer.compare(this.rig.bytesAt(at, copy.length), copy) !== 0)
         throw new Error(`the guard at ${at} was written to`);
   }
 

@@ -272,8 +272,8 @@ test('memory that the application has released is counted, but not used for obje
 test('only memory of the application can be registered', async () => {
   const rig = await Rig.create();
   const { x } = rig;
-  const region = rig.region(4096);
-  const register = (ptr: number, length: number) => x.mrReg(rig.pd, ptr, length, 1, 0, ptr);
+  const region = rig.regionAt(x.memAlloc(4096), 4096);
+  const register = (ptr: number, length: number) => x.mrReg(rig.pd, 0, ptr, length, 1, 0, ptr);
   expect(register(region.ptr, 4096)).not.toBe(0);
   expect(register(rig.qp().handle, 64)).toBe(0);
   expect(rig.errno(x.lastErrno())).toBe('EINVAL');

@@ -1,6 +1,6 @@
 /** Helpers for datagrams, groups and shared receive queues of a bare card, in addition to the rig. */
 import { ipBytes } from '../../src/probe/packet/address.js';
-import type { ConnectOptions, Piece, Rig, RigQp } from './rig.js';
+import { type ConnectOptions, type Piece, placeWords, type Rig, type RigQp } from './rig.js';
 
 /** The Q_Key of datagram conversations. */
 export const QKEY = 0x1234;
@@ -59,7 +59,7 @@ export class RigSrq {
     const { rig, handle } = this;
     const { x } = rig;
     if (!x.srqBegin(handle, wrId)) return rig.errno(x.lastErrno());
-    for (const piece of pieces) x.srqSge(handle, piece.ptr, piece.length, piece.lkey);
+    for (const piece of pieces) x.srqSge(handle, ...placeWords(piece.ptr), piece.length, piece.lkey);
     return rig.errno(x.srqCommit(handle));
   }
 

@@ -6,7 +6,7 @@
 import { Gro } from './gro.js';
 import { type GsoLimits, gsoBursts } from './gsobursts.js';
 import { InFlight } from './inflight.js';
-import { complete, fold, ICRC_OFFLOAD } from './offload.js';
+import { type BytesAt, complete, fold, ICRC_OFFLOAD } from './offload.js';
 import { Random } from './random.js';
 import type { Rig, Sent } from './rig.js';
 
@@ -400,10 +400,11 @@ export class Net {
 
 /** Does the link's part of the ICRC for the frame of a descriptor, and updates the options of the descriptor. */
 function doPart(
-  { u32, bytes }: Port,
+  { u32, bytes, rig }: Port,
   descriptor: number,
-  part: (frame: Uint8Array, options: number, memory: Uint8Array) => number,
+  part: (frame: Uint8Array, options: number, bytesAt: BytesAt) => number,
 ): void {
   const [at, , length, options] = u32.subarray(descriptor, descriptor + 4) as unknown as number[];
-  u32[descriptor + 3] = part(bytes.subarray(at, (at as number) + (length as number)), options as number, bytes);
+  const frame = bytes.subarray(at, (at as number) + (length as number));
+  u32[descriptor + 3] = part(frame, options as number, (place, count) => rig.bytesAt(place, count));
 }

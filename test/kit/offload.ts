@@ -20,12 +20,15 @@ export function span(payloadBytes: number): number {
   return bytes < 256 ? 0 : Math.min(4096, 2 ** Math.floor(Math.log2(bytes)));
 }
 
+/** Returns the bytes at a place (assembly/host/place.ts). */
+export type BytesAt = (place: number, bytes: number) => Uint8Array;
+
 /**
  * Completes the ICRC of a frame that a card has sent, and fetches the span if it lies elsewhere.
- * @param memory the card's memory
+ * @param bytesAt returns the bytes at a place
  * @returns the new options of its descriptor
  */
-export function complete(frame: Uint8Array, options: number, memory: Uint8Array = new Uint8Array()): number {
+export function complete(frame: Uint8Array, options: number, bytesAt: BytesAt = () => new Uint8Array()): number {
   const bytes = options >>> ICRC_SHIFT;
   if (bytes === 0) return options;
   const expected = span(frame.length - headerBytes(frame));
@@ -33,8 +36,9 @@ export function complete(frame: Uint8Array, options: number, memory: Uint8Array 
   if (options & FETCH_SPAN) {
     const place = frame.length - ICRC - bytes;
     const address = Number(new DataView(frame.buffer, frame.byteOffset + place).getBigUint64(0, true));
-    if (address + bytes > memory.length) throw new Error(`the span of ${bytes} bytes is at ${address}`);
-    frame.set(memory.subarray(address, address + bytes), place);
+    const fetched = bytesAt(address, bytes);
+    if (fetched.length !== bytes) throw new Error(`the span of ${bytes} bytes is at ${address}`);
+    frame.set(fetched, place);
   }
   const end = new DataView(frame.buffer, frame.byteOffset + frame.length - ICRC);
   end.setUint32(0, ~register(end.getUint32(0, true), frame.subarray(-ICRC - bytes, -ICRC)), true);

@@ -14,11 +14,21 @@ export interface Sent {
   readonly options: number;
 }
 
+/** Returns an address for the card (a place) as the two words that its exports take, high first. */
+export function placeWords(place: number): [high: number, low: number] {
+  return [Math.floor(place / 2 ** 32), place >>> 0];
+}
+
+/** Whether rigs register memory outside of their cards (useregions.ts). */
+export const regionsOutside = { enabled: false };
+
 /** Decisions that a card keeps for the message of a failing test. */
 const DECISIONS = 64;
 
 export class Rig {
   readonly pd: number;
+  /** Memory outside of the card's, by place. */
+  readonly #outside = new Map<number, Uint8Array>();
 
   private constructor(readonly card: Card) {
     this.pd = this.x.pdAlloc();
@@ -53,13 +63,31 @@ export class Rig {
 
   /** Registers new memory. `iova` is the address on the wire, by default the pointer. */
   region(length: number, access = 15, iova?: bigint): Region {
+    return this.regionAt(this.memory(length), length, access, iova);
+  }
+
+  /** Allocates memory: in the card, or outside of it. @returns its place */
+  memory(length: number): number {
+    if (regionsOutside.enabled) {
+      const bytes = new Uint8Array(length);
+      const place = this.card.regions.add(bytes, true) * 2 ** 32;
+      this.#outside.set(place, bytes);
+      return place;
+    }
     const ptr = this.x.memAlloc(length);
     if (ptr === 0) throw new Error(`no memory for ${length} bytes`);
-    return this.regionAt(ptr, length, access, iova);
+    return ptr;
+  }
+
+  /** Returns the bytes at a place. */
+  bytesAt(place: number, length: number): Uint8Array {
+    const [region, offset] = placeWords(place);
+    const memory = this.#outside.get(region * 2 ** 32) ?? this.card.bytes;
+    return memory.subarray(offset, offset + length);
   }
 
   regionAt(ptr: number, length: number, access = 15, iova = BigInt(ptr), pd = this.pd): Region {
-    const mr = this.x.mrReg(pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn));
+    const mr = this.x.mrReg(pd, ...placeWords(ptr), length, access, Number(iova >> 32n), Number(iova & 0xffffffffn));
     if (mr === 0) throw new Error(`mrReg: ${this.errno(this.x.lastErrno())}`);
     const lkey = this.x.mrLkey(mr);
     return {
@@ -69,14 +97,15 @@ export class Rig {
       lkey,
       rkey: this.x.mrRkey(mr),
       iova,
-      bytes: this.card.bytes.subarray(ptr, ptr + length),
+      bytes: this.bytesAt(ptr, length),
       piece: (offset, bytes) => ({ ptr: ptr + offset, length: bytes, lkey }),
     };
   }
 
   /** Re-registers a region. @returns the name of the Errno */
   rereg(mr: number, ptr: number, length: number, access: number, iova: bigint, pd = this.pd): string {
-    return this.errno(this.x.mrRereg(mr, pd, ptr, length, access, Number(iova >> 32n), Number(iova & 0xffffffffn)));
+    const [high, low] = [Number(iova >> 32n), Number(iova & 0xffffffffn)];
+    return this.errno(this.x.mrRereg(mr, pd, ...placeWords(ptr), length, access, high, low));
   }
 
   /** Allocates an unbound memory window. @returns its handle */
@@ -315,7 +344,7 @@ export class RigQp {
       ((request.signaled ?? true) ? 2 : 0) |
       ((request.solicited ?? false) ? 4 : 0);
     if (!x.sqBegin(this.handle, request.wrId ?? 0, opcode, flags)) return this.rig.errno(x.lastErrno());
-    for (const piece of request.pieces ?? []) x.sqSge(this.handle, piece.ptr, piece.length, piece.lkey);
+    for (const piece of request.pieces ?? []) x.sqSge(this.handle, ...placeWords(piece.ptr), piece.length, piece.lkey);
     if (request.inline !== undefined) {
       const to = x.sqInline(this.handle, request.inline.length);
       if (to !== 0) card.bytes.set(request.inline, to);
@@ -343,7 +372,15 @@ export class RigQp {
     }
     if (request.register !== undefined) {
       const { rkey, ptr, length, access, iova } = request.register;
-      x.sqRegister(this.handle, rkey, ptr, Number(iova >> 32n), Number(iova & 0xffffffffn), length, access);
+      x.sqRegister(
+        this.handle,
+        rkey,
+        ...placeWords(ptr),
+        Number(iova >> 32n),
+        Number(iova & 0xffffffffn),
+        length,
+        access,
+      );
     }
     if (request.flush !== undefined) x.sqFlush(this.handle, request.flush.length, request.flush.what);
     return this.rig.errno(x.sqCommit(this.handle));
@@ -352,7 +389,7 @@ export class RigQp {
   recv(wrId: number, pieces: readonly Piece[] = []): string {
     const { x } = this.rig;
     if (!x.rqBegin(this.handle, wrId)) return this.rig.errno(x.lastErrno());
-    for (const piece of pieces) x.rqSge(this.handle, piece.ptr, piece.length, piece.lkey);
+    for (const piece of pieces) x.rqSge(this.handle, ...placeWords(piece.ptr), piece.length, piece.lkey);
     return this.rig.errno(x.rqCommit(this.handle));
   }
 

@@ -96,7 +96,7 @@ class Work {
     readonly random: Random,
   ) {
     this.#own = rig.region(run.ops * (5 * run.mtu + 8));
-    const words = new Uint32Array(this.#own.bytes.buffer, this.#own.ptr, this.#own.length >>> 2);
+    const words = new Uint32Array(this.#own.bytes.buffer, this.#own.bytes.byteOffset, this.#own.length >>> 2);
     for (let i = 0; i < words.length; i++) words[i] = random.u32();
     this.#expected = memory.slice();
   }

@@ -20,7 +20,10 @@ async function bulkWrite(impairments: Impairments, mtu = 1024): Promise<Bulk> {
   const [a, b] = [await Rig.create(1, SMALL), await Rig.create(2, SMALL)];
   const [qp, peer] = [a.qp(), b.qp()];
   const [from, to] = [a.region(MESSAGE), b.region(MESSAGE)];
-  for (let i = 0; i < MESSAGE; i += 4) a.card.u32[(from.ptr + i) >>> 2] = Math.imul(i + 1, 0x9e3779b1);
+  const words = new Uint32Array(from.bytes.buffer, from.bytes.byteOffset, MESSAGE / 4);
+  words.forEach((_, i) => {
+    words[i] = Math.imul(4 * i + 1, 0x9e3779b1);
+  });
   connectPair(qp, 0, peer, 1, { mtu, timeout: 12 });
   const net = new Net([a, b], 7);
   net.impair(0, impairments);

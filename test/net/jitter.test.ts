@@ -24,7 +24,10 @@ async function write(impairments: Impairments, seed: number, goBackN: boolean): 
   if (goBackN) b.x.setReorderWindow(0);
   const [qp, peer] = [a.qp(), b.qp()];
   const [from, to] = [a.region(MESSAGE), b.region(MESSAGE)];
-  for (let i = 0; i < MESSAGE; i += 4) a.card.u32[(from.ptr + i) >>> 2] = Math.imul(i + 1, 0x9e3779b1);
+  const words = new Uint32Array(from.bytes.buffer, from.bytes.byteOffset, MESSAGE / 4);
+  words.forEach((_, i) => {
+    words[i] = Math.imul(4 * i + 1, 0x9e3779b1);
+  });
   connectPair(qp, 0, peer, 1, { mtu: MTU, timeout: 18 });
   const net = new Net([a, b], seed);
   net.impair(0, impairments);

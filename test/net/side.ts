@@ -79,13 +79,15 @@ export class Side {
     this.shared = at;
     this.size = at + 8 + 64;
     this.arena = rig.region(this.size, 15 | MW_BIND | FLUSH_GLOBAL, BigInt(random.u32()) * 4096n);
-    this.actual = Buffer.from(rig.card.bytes.buffer, this.arena.ptr, this.size);
+    const { bytes } = this.arena;
+    this.actual = Buffer.from(bytes.buffer, bytes.byteOffset, this.size);
+    const words = new Uint32Array(bytes.buffer, bytes.byteOffset, this.size >>> 2);
     let x = random.u32() | 1;
-    for (let i = this.arena.ptr >>> 2; i < (this.arena.ptr + this.size) >>> 2; i++) {
+    for (let i = 0; i < words.length; i++) {
       x ^= x << 13;
       x ^= x >>> 17;
       x ^= x << 5;
-      rig.card.u32[i] = x;
+      words[i] = x;
     }
     this.actual.fill(0, this.shared, this.shared + 8);
     this.mirror = Buffer.from(this.actual);

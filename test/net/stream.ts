@@ -131,7 +131,7 @@ export class Stream {
       request = op.isInline
         ? {
             ...request,
-            inline: from.rig.card.bytes.subarray(from.arena.ptr + op.source, from.arena.ptr + op.source + op.length),
+            inline: from.arena.bytes.subarray(op.source, op.source + op.length),
           }
         : { ...request, pieces: from.pieces(this.#random, op.source, op.length, 4) };
     } else if (!isLocal(op.kind) && op.kind !== 'FLUSH') {

@@ -4,7 +4,7 @@ import { encodeFrame, nak, request, response } from '../../src/probe/packet/pack
 import { type Conversation, rc, TARGET_VA } from '../kit/conversation.js';
 
 function word(c: Conversation, value?: bigint): bigint {
-  const view = new DataView(c.target.bytes.buffer, c.target.ptr, 8);
+  const view = new DataView(c.target.bytes.buffer, c.target.bytes.byteOffset, 8);
   if (value !== undefined) view.setBigUint64(0, value, true);
   return view.getBigUint64(0, true);
 }
@@ -105,12 +105,12 @@ test('with max_dest_rd_atomic 0 an atomic is an invalid request', async () => {
 test('an atomic works in a region whose memory is unaligned', async () => {
   const c = await rc();
   const odd = c.rig.regionAt(c.target.ptr + 3, 64, 15, 0x8000n);
-  new DataView(odd.bytes.buffer, odd.ptr).setBigUint64(8, 11n, true);
+  new DataView(odd.bytes.buffer, odd.bytes.byteOffset).setBigUint64(8, 11n, true);
   c.in(0, request.fetchAdd({ psn: 100, va: 0x8008n, rkey: odd.rkey, add: 4n }))
     .out(response.atomicAck({ psn: 100, msn: 1, original: 11n }))
     .in(1, request.compareSwap({ psn: 101, va: 0x8008n, rkey: odd.rkey, compare: 15n, swap: 1n }))
     .out(response.atomicAck({ psn: 101, msn: 2, original: 15n }));
-  expect(new DataView(odd.bytes.buffer, odd.ptr).getBigUint64(8, true)).toBe(1n);
+  expect(new DataView(odd.bytes.buffer, odd.bytes.byteOffset).getBigUint64(8, true)).toBe(1n);
 });
 
 test('posting atomics sends their operands; the original arrives in the byte order of the host', async () => {

@@ -94,7 +94,7 @@ describe('the credits of an ACK', () => {
   test('are in the first and last packets of responses to READs and atomics', async () => {
     const c = await offering({ receives: 5 });
     const data = c.target.bytes.slice(0, 2500);
-    const original = new DataView(c.target.bytes.buffer, c.target.ptr).getBigUint64(0, true);
+    const original = new DataView(c.target.bytes.buffer, c.target.bytes.byteOffset).getBigUint64(0, true);
     c.in(0, read(c, 100, 2500))
       .out(
         response.readFirst({ psn: 100, msn: 1, syndrome: 4, payload: data.slice(0, 1024) }),

@@ -229,7 +229,7 @@ describe('rereg of a region', () => {
     const { mr, ptr, rkey } = c.rig.regionAt(c.target.ptr, LENGTH, 15, TARGET_VA);
     expect(c.rig.rereg(mr, ptr, LENGTH, 2, TARGET_VA)).toBe('EINVAL');
     expect(c.rig.rereg(mr, ptr, 0, 15, TARGET_VA)).toBe('EINVAL');
-    expect(c.rig.rereg(mr, ptr, 0xffffffff, 15, TARGET_VA)).toBe('EINVAL');
+    expect(c.rig.rereg(mr, ptr + 8, 0xffffffff, 15, TARGET_VA)).toBe('EINVAL');
     expect(c.rig.rereg(mr, ptr, LENGTH, 15, 2n ** 64n - 1n)).toBe('EINVAL');
     c.in(0, write(100, rkey)).out(ack({ psn: 100, msn: 1 }));
   });

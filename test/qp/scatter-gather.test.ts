@@ -20,7 +20,7 @@ function scattered(region: Region, lengths: readonly number[]): Piece[] {
 }
 
 function gathered(c: Conversation, pieces: readonly Piece[]): Uint8Array {
-  return Buffer.concat(pieces.map(({ ptr, length }) => c.rig.card.bytes.slice(ptr, ptr + length)));
+  return Buffer.concat(pieces.map(({ ptr, length }) => c.rig.bytesAt(ptr, length)));
 }
 
 const SPLITS: Record<string, number[]> = {

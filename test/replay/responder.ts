@@ -138,7 +138,7 @@ export class ReplayedResponder {
       if (!region) continue;
       const offset = Number(at.va - region.iova) + ahead(psn, request.bth.psn) * this.talk.mtu;
       if (answer.atomicack !== undefined)
-        Buffer.from(region.bytes.buffer, region.ptr).writeBigUInt64LE(answer.atomicack, offset);
+        Buffer.from(region.bytes.buffer, region.bytes.byteOffset).writeBigUInt64LE(answer.atomicack, offset);
       else if (request.bth.opcode === Op.RDMA_READ_REQUEST) region.bytes.set(answer.payload, offset);
     }
   }

@@ -56,10 +56,10 @@ describe('the card', () => {
 
   const module = () => parseWasm(readFileSync(join(ROOT, 'build/card.wasm')));
 
-  test('the module imports its memory, and abort at most: no clock, no I/O', () => {
+  test('the module imports its memory, and accesses to other registered memory: no clock, no I/O', () => {
     const names = module().imports.map(({ name, kind }) => `${kind} ${name}`);
-    expect(names).toContain('memory env.memory');
-    expect(names.filter((name) => name !== 'memory env.memory' && name !== 'function env.abort')).toEqual([]);
+    const accesses = ['atomic', 'fetch', 'place'].map((name) => `function env.${name}`);
+    expect(names.sort()).toEqual([...accesses, 'memory env.memory']);
   });
 
   test('the module keeps no state outside its memory: no mutable global', () => {

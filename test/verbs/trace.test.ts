@@ -67,7 +67,7 @@ test('the trace has a frame as it leaves, although its link fetches the payload 
   c.rig.x.tx(0, 2);
   trace.recordSent(5);
   const sent = c.rig.sent(0);
-  for (const { bytes, options } of sent) complete(bytes, options, c.rig.card.bytes);
+  for (const { bytes, options } of sent) complete(bytes, options, (place, length) => c.rig.bytesAt(place, length));
   const kept = trace.frames();
   expect(kept).toHaveLength(2);
   for (const [n, { bytes }] of (sent as [Sent, Sent]).entries())

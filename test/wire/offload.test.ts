@@ -35,7 +35,7 @@ describe.each<[string, Partial<Flow>, Parameters<typeof rc>[0]]>([
     // what ends in a pad is not fetched
     expect(sent.options & FETCH_SPAN).toBe(length >= 256 && length === padded ? FETCH_SPAN : 0);
     expect(decode(sent.bytes).icrcOk).toBe(padded < 256);
-    expect(complete(sent.bytes, sent.options, c.rig.card.bytes)).toBe(0);
+    expect(complete(sent.bytes, sent.options, (at, bytes) => c.rig.bytesAt(at, bytes))).toBe(0);
     expect(decode(sent.bytes)).toMatchObject({ icrcOk: true, payload: c.buffer.bytes.slice(0, length) });
   });
 
@@ -112,11 +112,12 @@ describe('the span that a link fetches', () => {
       c.buffer.bytes.set(pattern(4000, 3));
       c.rig.x.setLink(flags, 0, 0, 0);
       act(c);
-      return { frames: c.rig.sent(0), memory: c.rig.card.bytes };
+      const bytesAt = (place: number, bytes: number) => c.rig.bytesAt(place, bytes);
+      return { frames: c.rig.sent(0), bytesAt };
     };
     const [shared, alone] = [await sent(ICRC_OFFLOAD), await sent(0)];
     expect(shared.frames.map(({ options }) => (options & FETCH_SPAN ? options >>> 17 : 0))).toEqual(fetched);
-    for (const { bytes, options } of shared.frames) complete(bytes, options, shared.memory);
+    for (const { bytes, options } of shared.frames) complete(bytes, options, shared.bytesAt);
     expect(shared.frames.map(({ bytes }) => bytes)).toEqual(alone.frames.map(({ bytes }) => bytes));
     for (const { bytes } of alone.frames) expect(decode(bytes).icrcOk).toBe(true);
   });
