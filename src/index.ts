@@ -113,7 +113,7 @@ export type { DeviceBase } from './verbs/objects/devicebase.js';
 export type { Domain } from './verbs/objects/domain.js';
 export type { AsyncEvent, DeviceEvents, DeviceFatalEvent, PortEvent } from './verbs/objects/events.js';
 export { FastMr } from './verbs/objects/fastmr.js';
-export { Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/objects/mr.js';
+export { type MemorySource, Mr, type MrOptions, type RemoteMemory, type ReregOptions } from './verbs/objects/mr.js';
 export { Mw } from './verbs/objects/mw.js';
 export { Pd } from './verbs/objects/pd.js';
 export { Qp, type QpEvent } from './verbs/objects/qp.js';

@@ -215,8 +215,8 @@ describe('fast registration', () => {
     const fast = await b.pd.allocMr();
     const post = (wr: object) => () => b.qp.postSend({ opcode: 'REG_MR', mr: fast, buffer: b.mr, ...wr } as SendWr);
     expect(post({ mr: b.mr })).toThrow('must be a fast region of pd.allocMr');
-    expect(post({ buffer: Buffer.alloc(8) })).toThrow('the 8 bytes are not in the memory of a region');
-    expect(post({ buffer: undefined })).toThrow('buffer is undefined, must be memory of a region');
+    expect(post({ buffer: new Uint8Array(0) })).toThrow('the memory has 0 bytes');
+    expect(post({ buffer: undefined })).toThrow('buffer is undefined, must be memory');
     expect(post({ iova: -1 })).toThrow('iova is -1');
     expect(() => fast.sge(0, 1)).toThrow('length is 1, must be from 0 to 0');
   });
@@ -270,7 +270,7 @@ describe('re-registration', () => {
     const mr = await b.pd.regMr(64, { access: ALL });
     const { rkey } = mr;
     await expect(mr.rereg({ access: ['remoteWrite'] })).rejects.toThrow(/^EINVAL: .*need localWrite/);
-    await expect(mr.rereg({ buffer: Buffer.alloc(4) })).rejects.toThrow(TypeError);
+    await expect(mr.rereg({ buffer: new ArrayBuffer(0) })).rejects.toThrow(RangeError);
     await expect(mr.rereg({ pd: a.pd })).rejects.toThrow('belongs to another device');
     expect([mr.rkey, mr.access]).toEqual([rkey, ALL]);
     await done(a, { opcode: 'RDMA_WRITE', sgList: Buffer.from('x'), remoteAddr: mr.iova, rkey });

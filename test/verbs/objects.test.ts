@@ -188,8 +188,7 @@ test('regMr refuses memory that it cannot register', async () => {
   const refused = (source: unknown, options?: object) => expect(pd.regMr(source as number, options)).rejects;
   await refused(0).toThrow('length is 0, must be from 1 to 4294967295');
   await refused(1.5).toThrow('length is 1.5, must be an integer');
-  await refused('4096').toThrow(/source is '4096', must be a length, a Buffer of a region, or a region/);
-  await refused(Buffer.alloc(64)).toThrow(/are not in the memory of a region .* copy the bytes to its buffer/);
+  await refused('4096').toThrow(/source is '4096', must be a length, memory \(.*\), or a region/);
   await refused(64, { access: ['remoteWrit'] }).toThrow(
     "access has 'remoteWrit', must be one of localWrite, remoteWrite, remoteRead, remoteAtomic, mwBind, zeroBased, flushGlobal, invalidate",
   );
@@ -209,7 +208,7 @@ test("another device's objects are refused", async () => {
   await expect(pd.createQp({ sendCq: cq })).rejects.toThrow('sendCq belongs to another device');
   await expect(pd.createQp({ sendCq: {} as never })).rejects.toThrow('sendCq is an object, must be a completion queue');
   const foreign = await (await other.allocPd()).regMr(64);
-  await expect(pd.regMr(foreign)).rejects.toThrow(TypeError);
+  await expect(pd.regMr(foreign)).rejects.toThrow('belongs to another device: register its buffer');
 });
 
 test('createCq and createQp refuse sizes that are out of range', async () => {

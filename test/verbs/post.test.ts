@@ -39,7 +39,7 @@ test.each([
 test.each([
   [
     { opcode: 'SEND', sgList: { addr: -1, length: 1, lkey: 1 } },
-    /^sgList\[0\]\.addr is -1, must be from 0 to 4294967295/,
+    /^sgList\[0\]\.addr is -1, must be from 0 to 9007199254740991/,
   ],
   [
     { opcode: 'SEND', sgList: [1, 2, 3].map(() => ({ addr: 0, length: 0, lkey: 0 })) },

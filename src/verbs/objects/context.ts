@@ -114,8 +114,8 @@ export class Context extends DeviceBase {
   }
 
   /**
-   * The card's memory: that of all regions, at `mr.addr`, and of the card's own objects. A WebAssembly module of the
-   * program that imports it works on regions where they are; it must write to nothing else.
+   * The card's memory: that of all regions that `pd.regMr` has allocated, at `mr.addr`, and of the card's own objects.
+   * A WebAssembly module of the program that imports it works on regions where they are; it must write to nothing else.
    */
   get sharedMemory(): SharedMemory {
     return this.card.memory;

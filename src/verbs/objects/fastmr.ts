@@ -7,13 +7,15 @@ import { VerbsError } from '../../errors.js';
 import type { Description } from '../diagnose/describe.js';
 import type { Sge } from '../work/wr.js';
 import type { Domain } from './domain.js';
-import { allocationFor, noSlice, type RemoteMemory } from './mr.js';
+import { noSlice, type RemoteMemory } from './mr.js';
 import { Resource } from './resource.js';
 
 /** Key and memory of a posted REG_MR. */
-interface Registration {
+export interface FastRegistration {
   readonly rkey: number;
-  readonly bytes: Uint8Array;
+  readonly allocation: Allocation;
+  readonly addr: number;
+  readonly length: number;
   readonly iova: number | bigint;
 }
 
@@ -37,8 +39,9 @@ export class FastMr extends Resource {
   /** Always `mr`. */
   readonly kind = 'mr';
   readonly #handle: number;
-  #lastRegistration: Registration | undefined;
-  #allocations: { readonly rkey: number; readonly allocation: Allocation }[] = [];
+  #lastRegistration: FastRegistration | undefined;
+  /** The last one, and those before it that may still be in force. */
+  #registrations: FastRegistration[] = [];
 
   /** @internal Use `pd.allocMr`. */
   constructor(
@@ -69,11 +72,11 @@ export class FastMr extends Resource {
   }
   /** Length in bytes; 0 before the first registration. */
   get length(): number {
-    return this.#lastRegistration?.bytes.length ?? 0;
+    return this.#lastRegistration?.length ?? 0;
   }
-  /** Address of the first byte in the card's memory; 0 before the first registration. */
+  /** Address of the first byte for `Sge.addr`, as `mr.addr`; 0 before the first registration. */
   get addr(): number {
-    return this.#lastRegistration?.bytes.byteOffset ?? 0;
+    return this.#lastRegistration?.addr ?? 0;
   }
   /** Remote address of the first byte, 64 bits. */
   get iova(): number | bigint {
@@ -112,20 +115,14 @@ export class FastMr extends Resource {
     throw noSlice();
   }
 
-  /** @internal @throws TypeError for memory outside the card's regions */
-  checkMemory(bytes: Uint8Array): void {
-    const { memory } = this.pd.device;
-    memory.unref(allocationFor(memory, bytes));
-  }
-
-  /** @internal A REG_MR was posted. Releases the memory of registrations that it has superseded. */
-  onRegistrationPosted(next: Registration): void {
+  /** @internal A REG_MR was posted; its memory is this region's. Releases that of superseded registrations. */
+  onRegistrationPosted(next: FastRegistration): void {
     const { memory, card } = this.pd.device;
-    this.#allocations.push({ rkey: next.rkey, allocation: allocationFor(memory, next.bytes) });
+    this.#registrations.push(next);
     this.#lastRegistration = next;
     const present = card.exports.mrRkey(this.#handle);
-    const done = this.#allocations.findIndex(({ rkey }) => rkey === present);
-    if (done > 0) for (const { allocation } of this.#allocations.splice(0, done)) memory.unref(allocation);
+    const done = this.#registrations.findIndex(({ rkey }) => rkey === present);
+    if (done > 0) for (const { allocation } of this.#registrations.splice(0, done)) memory.unref(allocation);
   }
 
   /** @internal */
@@ -139,6 +136,6 @@ export class FastMr extends Resource {
     const { memory, card } = this.pd.device;
     if (card.exports.mrDereg(this.#handle) !== 0)
       throw new VerbsError('EBUSY', `${this} has memory windows bound to it: invalidate or close them first`);
-    for (const { allocation } of this.#allocations) memory.unref(allocation);
+    for (const { allocation } of this.#registrations) memory.unref(allocation);
   }
 }

@@ -1,6 +1,13 @@
 /** Memory regions: registered memory that the card accesses by keys. */
 
-import { bufferOf, lengthOf, offsetOf } from '../../base/intrinsics.js';
+import {
+  bufferOf,
+  isArrayBuffer,
+  isResizable,
+  isSharedArrayBuffer,
+  lengthOf,
+  offsetOf,
+} from '../../base/intrinsics.js';
 import {
   anything,
   type Checks,
@@ -14,13 +21,16 @@ import {
 import { Access, Errno, nameOf } from '../../device/codes.js';
 import { hex } from '../../device/decode.js';
 import type { Allocation, CardMemory } from '../../device/memory.js';
-import { invalidType, invalidValue, VerbsError } from '../../errors.js';
+import { invalidType, invalidValue, outOfRange, VerbsError } from '../../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from '../access.js';
 import { type Description, jsonNumber } from '../diagnose/describe.js';
 import type { Sge } from '../work/wr.js';
 import { bufferOver, copyInto, copyOf } from './copy.js';
 import type { Domain } from './domain.js';
 import { Resource } from './resource.js';
+
+/** Memory of the program: all of a buffer, or the part of it that a view shows. */
+export type MemorySource = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
 
 /** Options of `pd.regMr`. */
 export interface MrOptions {
@@ -29,7 +39,7 @@ export interface MrOptions {
    * `remoteAtomic` also need `localWrite`. Default: `['localWrite']`.
    */
   readonly access?: AccessFlags;
-  /** Remote address of the first byte, 64 bits (ibv_reg_mr_iova). Default: its address in the card's memory. */
+  /** Remote address of the first byte, 64 bits (ibv_reg_mr_iova). Default: `mr.addr`. */
   readonly iova?: number | bigint;
 }
 
@@ -39,11 +49,14 @@ export interface ReregOptions {
   readonly access?: AccessFlags;
   /** New protection domain, of the same device. */
   readonly pd?: Domain;
-  /** New memory: number of bytes to allocate, or memory of a region, as in `pd.regMr`. */
-  readonly buffer?: number | Uint8Array | Mr;
-  /** New remote address of the first byte. Default: unchanged; with new memory, its address in the card's memory. */
+  /** New memory, as in `pd.regMr`: number of bytes to allocate, memory of the program, or a region. */
+  readonly buffer?: number | MemorySource | Mr;
+  /** New remote address of the first byte. Default: unchanged; with new memory, `mr.addr`. */
   readonly iova?: number | bigint;
 }
+
+/** The card's lengths have 32 bits. */
+const MAX_BYTES = 0xffffffff;
 
 const CHECKS: Checks<MrOptions> = { access: accessBits, iova: checkU64 };
 const REREG_CHECKS: Checks<ReregOptions> = {
@@ -65,22 +78,36 @@ export interface RemoteMemory {
   readonly length: number;
 }
 
-/** Memory of a region, with the arguments of its registration. */
-interface Registration {
+/** Memory that a region uses until `memory.unref(allocation)`. */
+interface HeldMemory {
   readonly allocation: Allocation;
   readonly addr: number;
   readonly length: number;
+  readonly buffer: Buffer;
+}
+
+/** Memory of a region, with the arguments of its registration. */
+interface Registration extends HeldMemory {
   readonly iova: number | bigint;
   readonly access: number;
 }
 
 /**
- * A memory region (ibv_mr). Its memory is part of the card's memory, a SharedArrayBuffer. It is zeroed when allocated,
- * and freed when the last region over it is closed.
+ * A memory region (ibv_mr), over memory that `pd.regMr` has allocated, or over memory of the program.
  *
- * **A Buffer outlives its region.** After the last region over its memory is closed, a `buffer` that the program has
- * kept still shows that memory, which may belong to a later region, but never to the card's objects. Do not use it any
- * more.
+ * Allocated memory is a part of the card's memory, a SharedArrayBuffer. It is zeroed, and freed when the last region
+ * over it is closed. **A Buffer outlives its region**: a `buffer` that the program has kept then still shows that
+ * memory, which may belong to a later region, but never to the card's objects. Do not use it any more.
+ *
+ * Memory of the program is not copied. The region keeps it from garbage collection until it is closed, and after that
+ * the card does not touch it. If the program transfers its ArrayBuffer meanwhile (`ArrayBuffer.prototype.transfer`,
+ * `postMessage`), or a WebAssembly memory grows, the region stays on the same bytes, which the new ArrayBuffer shows,
+ * and `buffer` is empty.
+ *
+ * **Peers access the memory at any time.** Between a request and its completion, and as long as a remote key is out, it
+ * changes while JavaScript runs, even an ArrayBuffer that no other thread has. Bytes read then may be of two writes,
+ * and the same element may have another value when it is read again: read what is complete, or copy first. V8 relies on
+ * no value of such memory, so it stays intact.
  *
  * @example
  * ```ts
@@ -99,10 +126,9 @@ export class Mr extends Resource {
   #registration: Registration;
   #lkey = 0;
   #rkey = 0;
-  #buffer: Buffer;
 
   /** @internal Use `pd.regMr`. */
-  constructor(pd: Domain, handle: number, memory: CardMemory, source: number | Uint8Array | Mr, options: MrOptions) {
+  constructor(pd: Domain, handle: number, memory: CardMemory, source: number | MemorySource | Mr, options: MrOptions) {
     super([pd]);
     const { access: rights = ['localWrite'], iova } = checkOptions('regMr', options, CHECKS);
     const access = accessBits('access', rights);
@@ -110,16 +136,15 @@ export class Mr extends Resource {
     this.#pd = pd;
     this.#memory = memory;
     this.#registration = createRegistration(memory, source, access, iova);
-    const { addr, length } = this.#registration;
     const { exports } = memory.card;
-    this.#handle = exports.mrReg(handle, addr, length, cardAccess(access), ...splitU64(this.#registration.iova));
+    this.#handle = exports.mrReg(handle, ...cardArguments(this.#registration));
     if (this.#handle === 0) {
       memory.unref(this.#registration.allocation);
       if (exports.lastErrno() === Errno.ENOMEM)
         throw new VerbsError('ENOMEM', `no memory region left: the device has ${memory.card.options.maxMr}`);
       throw registrationError(this.#registration, exports.lastErrno());
     }
-    this.#buffer = this.#readKeys();
+    this.#readKeys();
     this.addToParents();
   }
 
@@ -136,7 +161,7 @@ export class Mr extends Resource {
   get length(): number {
     return this.#registration.length;
   }
-  /** Address of the first byte in the card's memory, for `Sge.addr`. */
+  /** Address of the first byte for `Sge.addr`: in the card's memory, or 2^32 and more for memory of the program. */
   get addr(): number {
     return this.#registration.addr;
   }
@@ -157,10 +182,10 @@ export class Mr extends Resource {
     return this.#rkey;
   }
 
-  /** The registered memory, shared with the card. @throws VerbsError EINVAL after close */
+  /** The registered memory. @throws VerbsError EINVAL after close */
   get buffer(): Buffer {
     this.assertOpen();
-    return this.#buffer;
+    return this.#registration.buffer;
   }
 
   /** Address, key and length of the region, for the peer; plain data. */
@@ -235,15 +260,18 @@ export class Mr extends Resource {
     this.assertOpen();
     pd.assertOpen();
     if (pd.device !== this.#pd.device) throw invalidValue(`${pd} belongs to another device than ${this}`);
-    const { exports } = this.#memory.card;
+    const { card } = this.#memory;
     const before = this.#registration;
     const bits = newBits ?? before.access;
     const isZeroBased = (bits & Access.ZERO_BASED) !== 0;
     const wasZeroBased = (before.access & Access.ZERO_BASED) !== 0;
     const keptIova = buffer === undefined && !isZeroBased && !wasZeroBased ? before.iova : undefined;
-    const next = createRegistration(this.#memory, buffer ?? this.buffer, bits, iova ?? keptIova);
-    const args = [next.addr, next.length, cardAccess(bits), ...splitU64(next.iova)] as const;
-    const errno = exports.mrRereg(this.#handle, pd.handle, ...args);
+    const next = createRegistration(this.#memory, buffer ?? before, bits, iova ?? keptIova);
+    const errno = card.exclusively(() => {
+      const refused = card.exports.mrRereg(this.#handle, pd.handle, ...cardArguments(next));
+      if (refused === 0) this.#memory.setWritable(next.allocation, isWritable(bits));
+      return refused;
+    });
     if (errno !== 0) {
       this.#memory.unref(next.allocation);
       throw errno === Errno.EBUSY ? boundWindowsError(this) : registrationError(next, errno);
@@ -251,7 +279,7 @@ export class Mr extends Resource {
     this.#memory.unref(before.allocation);
     this.#registration = next;
     this.#pd = pd;
-    this.#buffer = this.#readKeys();
+    this.#readKeys();
     this.changeParents([pd]);
   }
 
@@ -273,19 +301,18 @@ export class Mr extends Resource {
     this.#memory.unref(this.#registration.allocation);
   }
 
-  /** Reads both keys from the card. @returns the region's memory */
-  #readKeys(): Buffer {
-    const { card } = this.#memory;
-    this.#lkey = card.exports.mrLkey(this.#handle);
-    this.#rkey = card.exports.mrRkey(this.#handle);
-    return Buffer.from(card.memory.buffer, this.addr, this.length);
+  /** Reads both keys from the card. */
+  #readKeys(): void {
+    const { exports } = this.#memory.card;
+    this.#lkey = exports.mrLkey(this.#handle);
+    this.#rkey = exports.mrRkey(this.#handle);
   }
 }
 
 /** Adds a user to the memory that `source` names, or allocates it. @throws as `pd.regMr` */
 function createRegistration(
   memory: CardMemory,
-  source: number | Uint8Array | Mr,
+  source: number | MemorySource | Mr | Registration,
   access: number,
   iova: number | bigint | undefined,
 ): Registration {
@@ -293,11 +320,36 @@ function createRegistration(
   if (isZeroBased && iova !== undefined && BigInt(checkU64('iova', iova)) !== 0n)
     throw invalidValue(`iova is ${show(iova)}, must be 0 for a region with access zeroBased`);
   const requestedIova = iova === undefined ? undefined : checkU64('iova', iova);
-  const bytes = source instanceof Mr ? source.buffer : source;
-  const allocation = allocationFor(memory, bytes);
-  const addr = typeof bytes === 'number' ? allocation.ptr : offsetOf(bytes);
-  const length = typeof bytes === 'number' ? bytes : lengthOf(bytes);
-  return { allocation, addr, length, access, iova: isZeroBased ? 0 : (requestedIova ?? addr) };
+  const held = isRegistration(source)
+    ? holdAgain(memory, source)
+    : holdMemory(memory, memoryOf(memory, source), access);
+  return { ...held, access, iova: isZeroBased ? 0 : (requestedIova ?? held.addr) };
+}
+
+function isRegistration(source: number | MemorySource | Mr | Registration): source is Registration {
+  return typeof source === 'object' && source !== null && 'allocation' in source;
+}
+
+function holdAgain(memory: CardMemory, { allocation, addr, length, buffer }: Registration): HeldMemory {
+  memory.ref(allocation);
+  return { allocation, addr, length, buffer };
+}
+
+/** @internal Returns the memory of a region, or what is none. @throws TypeError for a region of another device */
+export function memoryOf<Source>(memory: CardMemory, source: Source | Mr): Source | Buffer {
+  if (!(source instanceof Mr)) return source;
+  if (source.pd.device.memory !== memory)
+    throw invalidValue(`${source} belongs to another device: register its buffer`);
+  return source.buffer;
+}
+
+/** Returns the arguments of a registration by the card. */
+function cardArguments({ addr, length, access, iova }: Registration) {
+  return [...splitU64(addr), length, cardAccess(access), ...splitU64(iova)] as const;
+}
+
+function isWritable(access: number): boolean {
+  return (access & Access.LOCAL_WRITE) !== 0;
 }
 
 /** Returns the rights without ZERO_BASED, which the card does not know: it gets an explicit iova. */
@@ -323,27 +375,64 @@ function registrationError({ length, access, iova }: Registration, errno: number
   );
 }
 
-/** @internal Returns allocated memory, or the allocation around `source` with one more user. @throws as `pd.regMr` */
-export function allocationFor(memory: CardMemory, source: number | Uint8Array): Allocation {
-  if (typeof source === 'number') {
-    checkInteger('length', source, 1, 0xffffffff);
-    const allocation = memory.allocate(source);
-    if (allocation !== undefined) return allocation;
-    throw new VerbsError(
-      'ENOMEM',
-      `${source} bytes do not fit: ${memory.card.exports.memAvailable()} bytes are left of memoryBytes ${memory.card.options.memoryBytes}`,
-    );
+/**
+ * @internal Allocates memory, or takes memory that exists: a part of the card's, or memory of the program.
+ * @throws as `pd.regMr`
+ */
+export function holdMemory(memory: CardMemory, source: number | MemorySource, access: number): HeldMemory {
+  if (typeof source !== 'number') {
+    const bytes = registrable(memory, source);
+    const inCard = memory.contains(bytes);
+    const allocation = inCard ? memory.refAround(bytes) : memory.reach(bytes, isWritable(access));
+    if (allocation === undefined) throw notInRegion(bytes);
+    const addr = inCard ? offsetOf(bytes) : allocation.addr;
+    return { allocation, addr, length: lengthOf(bytes), buffer: bufferOver(bytes) };
   }
-  if (!(ArrayBuffer.isView(source) && source instanceof Uint8Array))
-    throw wrongType('source', source, 'a length, a Buffer of a region, or a region');
-  const allocation = memory.ref(bufferOf(source), offsetOf(source), lengthOf(source));
-  if (allocation !== undefined) return allocation;
-  throw invalidValue(
-    `the ${lengthOf(source)} bytes are not in the memory of a region of this device. The card accesses only its own ` +
-      'memory: register a length and copy the bytes to its buffer',
+  checkInteger('length', source, 1, MAX_BYTES);
+  const allocation = memory.allocate(source);
+  if (allocation !== undefined) {
+    const { addr } = allocation;
+    return { allocation, addr, length: source, buffer: bufferOver(memory.card.bytes.subarray(addr, addr + source)) };
+  }
+  throw new VerbsError(
+    'ENOMEM',
+    `${source} bytes do not fit: ${memory.card.exports.memAvailable()} bytes are left of memoryBytes ${memory.card.options.memoryBytes}`,
   );
 }
 
+/** @internal Returns the bytes of memory that can be registered. @throws TypeError, RangeError for others */
+export function registrable(memory: CardMemory, source: MemorySource, name = 'source'): Uint8Array {
+  const bytes = bytesOf(source, name);
+  if (memory.contains(bytes)) return bytes;
+  if (isResizable(bufferOf(bytes)))
+    throw invalidValue(
+      'the ArrayBuffer is resizable: it may become shorter while a peer accesses it. Register one of fixed length, or ' +
+        'a SharedArrayBuffer, which can only grow',
+    );
+  const length = lengthOf(bytes);
+  if (length < 1 || length > MAX_BYTES)
+    throw outOfRange(
+      `the memory has ${length} bytes, a region must have 1 to ${MAX_BYTES}${length > 1 ? ': register several' : ''}`,
+    );
+  return bytes;
+}
+
+function bytesOf(source: MemorySource, name: string): Uint8Array {
+  if (ArrayBuffer.isView(source))
+    return source instanceof Uint8Array ? source : new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
+  // a detached one has no bytes
+  if (isArrayBuffer(source) && source.byteLength === 0) return new Uint8Array(0);
+  if (isArrayBuffer(source) || isSharedArrayBuffer(source)) return new Uint8Array(source);
+  throw wrongType(
+    name,
+    source,
+    `${name === 'source' ? 'a length, ' : ''}memory (a Buffer, view, ArrayBuffer or SharedArrayBuffer), or a region`,
+  );
+}
+
+function notInRegion(bytes: Uint8Array): TypeError {
+  return invalidValue(`the ${lengthOf(bytes)} bytes are in the card's memory, but not in that of a region`);
+}
 function asNumberIfExact(value: number | bigint): number | bigint {
   return value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
 }

@@ -7,7 +7,7 @@ import type { Wc } from '../work/wc.js';
 import { AddressHandle, resolveAhAttr } from './ah.js';
 import type { DeviceBase } from './devicebase.js';
 import { FastMr } from './fastmr.js';
-import { Mr, type MrOptions } from './mr.js';
+import { type MemorySource, Mr, type MrOptions } from './mr.js';
 import { Mw } from './mw.js';
 import { Qp } from './qp.js';
 import type { QpOptions } from './qpoptions.js';
@@ -52,13 +52,15 @@ export class Pd extends Resource {
   }
 
   /**
-   * Registers memory (ibv_reg_mr).
-   * @param source a number of bytes to allocate, zeroed, in the card's memory; or a region, or a Buffer within its
-   * memory (`mr.buffer` or a part of it), whose bytes are registered again with other rights or another `iova`
-   * @throws TypeError, RangeError for wrong arguments; VerbsError ENOMEM when memory or regions are exhausted, EINVAL
-   * for an invalid combination of rights
+   * Registers memory (ibv_reg_mr), of at most 4,294,967,295 bytes.
+   * @param source a number of bytes to allocate, zeroed, in the card's memory; or memory of the program, which is not
+   * copied: a Buffer or another view, an ArrayBuffer or a SharedArrayBuffer, also of a WebAssembly memory; or a region.
+   * Memory may be registered repeatedly, in parts, with other rights or another `iova`
+   * @throws TypeError, RangeError for wrong arguments, such as a resizable ArrayBuffer, which could become shorter;
+   * VerbsError ENOMEM when memory or regions are exhausted, EINVAL for an invalid combination of rights, EOPNOTSUPP for
+   * an ArrayBuffer in a runtime whose V8 does not let the addon keep its memory
    */
-  async regMr(source: number | Uint8Array | Mr, options: MrOptions = {}): Promise<Mr> {
+  async regMr(source: number | MemorySource | Mr, options: MrOptions = {}): Promise<Mr> {
     this.assertOpen();
     return new Mr(this, this.#handle, this.device.memory, source, options);
   }

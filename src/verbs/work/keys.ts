@@ -1,13 +1,12 @@
 /** Work requests that change keys and send no packet: binding memory windows, registering fast regions. */
 
-import { lengthOf, offsetOf } from '../../base/intrinsics.js';
-import { checkInteger, checkU32, checkU64, show, wrongType } from '../../base/options.js';
+import { checkInteger, checkU32, checkU64, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import { invalidValue, outOfRange } from '../../errors.js';
 import { type AccessFlags, accessBits } from '../access.js';
 import type { Domain } from '../objects/domain.js';
-import { FastMr } from '../objects/fastmr.js';
-import { Mr, splitU64 } from '../objects/mr.js';
+import { FastMr, type FastRegistration } from '../objects/fastmr.js';
+import { holdMemory, type MemorySource, Mr, memoryOf, registrable, splitU64 } from '../objects/mr.js';
 import { Mw } from '../objects/mw.js';
 
 /** The fields of BIND_MW and REG_MR in a send work request. */
@@ -18,7 +17,7 @@ export interface KeyWrFields {
   length?: number;
   access?: AccessFlags;
   rkey?: number;
-  buffer?: Uint8Array | Mr;
+  buffer?: MemorySource | Mr;
   iova?: number | bigint;
 }
 
@@ -38,6 +37,8 @@ export interface KeyRequest {
   write(card: Card, qp: number): void;
   /** Called once the request is posted. */
   onPosted(): void;
+  /** Called if it was written, and then refused. */
+  onRefused(): void;
 }
 
 /** Checks a BIND_MW. Reads each property once. @throws TypeError, RangeError */
@@ -56,6 +57,7 @@ export function bindRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   return {
     write: ({ exports }, qp) => exports.sqBind(qp, rkey, lkey, ...va, length, access),
     onPosted: () => mw.onBindPosted(rkey),
+    onRefused: () => {},
   };
 }
 
@@ -66,15 +68,19 @@ export function registerRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   if (mr.pd !== pd) throw invalidValue(`mr belongs to ${mr.pd}, the queue pair to ${pd}`);
   const access = accessBits('access', rights ?? ['localWrite']);
   const rkey = nextKey(newKey, mr.rkey, mr);
-  const bytes = buffer instanceof Mr ? buffer.buffer : buffer;
-  if (!(ArrayBuffer.isView(bytes) && bytes instanceof Uint8Array))
-    throw invalidValue(`buffer is ${show(bytes)}, must be memory of a region of this device`);
-  const [addr, length] = [offsetOf(bytes), lengthOf(bytes)];
-  const iova = wanted === undefined ? addr : checkU64('iova', wanted);
-  mr.checkMemory(bytes);
+  const requestedIova = wanted === undefined ? undefined : checkU64('iova', wanted);
+  const { memory } = pd.device;
+  const bytes = registrable(memory, memoryOf(memory, buffer as MemorySource | Mr), 'buffer');
+  let registration: FastRegistration;
   return {
-    write: ({ exports }, qp) => exports.sqRegister(qp, rkey, addr, ...splitU64(iova), length, access),
-    onPosted: () => mr.onRegistrationPosted({ rkey, bytes, iova }),
+    write({ exports }, qp) {
+      const { allocation, addr, length } = holdMemory(memory, bytes, access);
+      const iova = requestedIova ?? addr;
+      exports.sqRegister(qp, rkey, ...splitU64(addr), ...splitU64(iova), length, access);
+      registration = { rkey, allocation, addr, length, iova };
+    },
+    onPosted: () => mr.onRegistrationPosted(registration),
+    onRefused: () => memory.unref(registration.allocation),
   };
 }
 

@@ -1,7 +1,7 @@
 /** Posts work requests to the queues of the card: checks them, then writes them. Allocates nothing. */
 
 import { bufferOf, lengthOf } from '../../base/intrinsics.js';
-import { checkU32, checkU64, show, wrongType } from '../../base/options.js';
+import { checkInteger, checkU32, checkU64, show, wrongType } from '../../base/options.js';
 import type { Card } from '../../device/card.js';
 import {
   Errno,
@@ -13,6 +13,7 @@ import {
   SendFlag,
   WrOpcode,
 } from '../../device/codes.js';
+import { REGION_SPAN } from '../../device/regions.js';
 import { invalidType, invalidValue, outOfRange, VerbsError } from '../../errors.js';
 import { AddressHandle } from '../objects/ah.js';
 import type { Domain } from '../objects/domain.js';
@@ -154,8 +155,13 @@ const OPCODES: ReadonlyMap<string, OpcodeInfo> = new Map<SendOpcode, OpcodeInfo>
 
 const operand = new BigUint64Array(1);
 const operandWords = new Uint32Array(operand.buffer);
-/** The elements of the work request that is being posted: address, length and key of each. */
-const sgeWords = new Uint32Array(3 * LIMITS.maxSge);
+/** Words of an element in `sgeWords`, and their order in it behind the upper half of the address. */
+const SGE_WORDS = 4;
+const ADDR_LOW = 1;
+const LENGTH = 2;
+const LKEY = 3;
+/** The elements of the work request that is being posted. */
+const sgeWords = new Uint32Array(SGE_WORDS * LIMITS.maxSge);
 
 /**
  * Posts a send work request. Every property of it is read once, before the first call of the card: a getter may return
@@ -235,8 +241,15 @@ export function postSend(card: Card, queues: WorkQueues, request: SendWr): void 
     copyInline(card, exports.sqInline(handle, total), bytes, total, elements);
   } else {
     for (let i = 0; i < elements; i++) {
-      const at = 3 * i;
-      exports.sqSge(handle, sgeWords[at] as number, sgeWords[at + 1] as number, sgeWords[at + 2] as number);
+      const at = SGE_WORDS * i;
+      const length = sgeWords[at + LENGTH] as number;
+      exports.sqSge(
+        handle,
+        sgeWords[at] as number,
+        sgeWords[at + ADDR_LOW] as number,
+        length,
+        sgeWords[at + LKEY] as number,
+      );
     }
   }
   if ((fields & REMOTE) !== 0) {
@@ -255,7 +268,10 @@ export function postSend(card: Card, queues: WorkQueues, request: SendWr): void 
   key?.write(card, handle);
   if (isDatagram) exports.sqDatagram(handle, ahHandle, remoteQpn, remoteQkey, pkeyIndex);
   const refused = exports.sqCommit(handle);
-  if (refused !== 0) throw commitError(queues, opcode, refused, total);
+  if (refused !== 0) {
+    key?.onRefused();
+    throw commitError(queues, opcode, refused, total);
+  }
   key?.onPosted();
 }
 
@@ -287,12 +303,13 @@ export function postRecv(card: Card, queue: RecvQueue, wr: RecvWr): void {
   const begun = isShared ? exports.srqBegin(handle, wrId) : exports.rqBegin(handle, wrId);
   if (!begun) throw beginError(card, queue, 'receive', queue.maxRecvWr);
   for (let i = 0; i < elements; i++) {
-    const at = 3 * i;
-    const addr = sgeWords[at] as number;
-    const length = sgeWords[at + 1] as number;
-    const lkey = sgeWords[at + 2] as number;
-    if (isShared) exports.srqSge(handle, addr, length, lkey);
-    else exports.rqSge(handle, addr, length, lkey);
+    const at = SGE_WORDS * i;
+    const high = sgeWords[at] as number;
+    const low = sgeWords[at + ADDR_LOW] as number;
+    const length = sgeWords[at + LENGTH] as number;
+    const lkey = sgeWords[at + LKEY] as number;
+    if (isShared) exports.srqSge(handle, high, low, length, lkey);
+    else exports.rqSge(handle, high, low, length, lkey);
   }
   const refused = isShared ? exports.srqCommit(handle) : exports.rqCommit(handle);
   if (refused !== 0) throw commitError(queue, 'RECV', refused, sumOfSges(elements));
@@ -319,12 +336,13 @@ function readSges(sgList: SgList, max: number, limit: string, queue: RecvQueue):
     const sge = (list === undefined ? sgList : list[i]) as Sge | null | undefined;
     if (sge === undefined || sge === null) throw sgeError(sge, i);
     const { addr, length, lkey } = sge;
-    if (addr >>> 0 !== addr || length >>> 0 !== length || lkey >>> 0 !== lkey)
-      throw sgeError({ addr, length, lkey }, i);
-    const at = 3 * i;
-    sgeWords[at] = addr;
-    sgeWords[at + 1] = length;
-    sgeWords[at + 2] = lkey;
+    const isAddress = addr >>> 0 === addr || (Number.isSafeInteger(addr) && addr >= 0);
+    if (!isAddress || length >>> 0 !== length || lkey >>> 0 !== lkey) throw sgeError({ addr, length, lkey }, i);
+    const at = SGE_WORDS * i;
+    sgeWords[at] = addr / REGION_SPAN;
+    sgeWords[at + ADDR_LOW] = addr;
+    sgeWords[at + LENGTH] = length;
+    sgeWords[at + LKEY] = lkey;
   }
   return elements;
 }
@@ -332,13 +350,14 @@ function readSges(sgList: SgList, max: number, limit: string, queue: RecvQueue):
 /** Returns the total number of bytes of the elements in `sgeWords`. */
 function sumOfSges(elements: number): number {
   let total = 0;
-  for (let i = 0; i < elements; i++) total += sgeWords[3 * i + 1] as number;
+  for (let i = 0; i < elements; i++) total += sgeWords[SGE_WORDS * i + LENGTH] as number;
   return total;
 }
 
 function sgeError(sge: Sge | null | undefined, index: number): Error {
   try {
-    if (sge) for (const part of ['addr', 'length', 'lkey'] as const) checkU32(`sgList[${index}].${part}`, sge[part]);
+    if (sge) checkInteger(`sgList[${index}].addr`, sge.addr, 0, Number.MAX_SAFE_INTEGER);
+    if (sge) for (const part of ['length', 'lkey'] as const) checkU32(`sgList[${index}].${part}`, sge[part]);
   } catch (error) {
     return error as Error;
   }
@@ -359,9 +378,15 @@ function checkInline(
       `inline data has ${total} bytes, must have at most maxInlineData ${queues.maxInlineData} of ${queues}`,
     );
   for (let i = 0; i < elements; i++) {
-    const end = (sgeWords[3 * i] as number) + (sgeWords[3 * i + 1] as number);
-    if (end > card.bytes.length)
+    const at = SGE_WORDS * i;
+    const high = sgeWords[at] as number;
+    const low = sgeWords[at + ADDR_LOW] as number;
+    const length = sgeWords[at + LENGTH] as number;
+    const end = low + length;
+    if (high === 0 && end > card.bytes.length)
       throw outOfRange(`sgList[${i}] ends at ${end}, must end within the card's memory of ${card.bytes.length} bytes`);
+    if (high !== 0 && !card.regions.read(high * REGION_SPAN + low, new Uint8Array(length)))
+      throw outOfRange(`sgList[${i}] has ${length} bytes at ${high * REGION_SPAN + low}, where no region is`);
   }
 }
 
@@ -403,7 +428,7 @@ function checkOperand(name: string, value: unknown): bigint {
 
 /** Copies inline data. @param to 0: the card has no room for it, and refuses the request */
 function copyInline(
-  { bytes: memory }: Card,
+  { bytes: memory, regions }: Card,
   to: number,
   bytes: Uint8Array | undefined,
   total: number,
@@ -419,9 +444,12 @@ function copyInline(
   }
   let end = to;
   for (let i = 0; i < elements; i++) {
-    const addr = sgeWords[3 * i] as number;
-    const length = sgeWords[3 * i + 1] as number;
-    memory.copyWithin(end, addr, addr + length);
+    const at = SGE_WORDS * i;
+    const high = sgeWords[at] as number;
+    const low = sgeWords[at + ADDR_LOW] as number;
+    const length = sgeWords[at + LENGTH] as number;
+    if (high === 0) memory.copyWithin(end, low, low + length);
+    else regions.imports.fetch(high, low, end, length);
     end += length;
   }
 }

@@ -2,12 +2,12 @@
 import type { AccessFlags } from '../access.js';
 import type { AddressHandle } from '../objects/ah.js';
 import type { FastMr } from '../objects/fastmr.js';
-import type { Mr } from '../objects/mr.js';
+import type { MemorySource, Mr } from '../objects/mr.js';
 import type { Mw } from '../objects/mw.js';
 
 /** Scatter/gather element: a part of registered memory (ibv_sge). `mr.sge()` creates it. */
 export interface Sge {
-  /** Address in the card's memory (`mr.addr` + offset). */
+  /** Address for the card (`mr.addr` + offset), below 2^53. */
   readonly addr: number;
   /** Length in bytes. */
   readonly length: number;
@@ -94,11 +94,11 @@ export interface Bind {
 export interface Register {
   /** Fast region of `pd.allocMr`, not registered at present. */
   readonly mr: FastMr;
-  /** Memory to register, of a region of this device. */
-  readonly buffer: Uint8Array | Mr;
+  /** Memory to register, as in `pd.regMr`: of the program, or of a region. */
+  readonly buffer: MemorySource | Mr;
   /** Access rights, as in `pd.regMr`. Default: `['localWrite']`. */
   readonly access?: AccessFlags;
-  /** Remote address of the first byte, 64 bits. Default: its address in the card's memory. */
+  /** Remote address of the first byte, 64 bits. Default: `mr.addr`. */
   readonly iova?: number | bigint;
   /** New remote key: the region's key with another tag (lowest 8 bits). Default: the tag plus 1, as by ibv_inc_rkey. */
   readonly rkey?: number;
