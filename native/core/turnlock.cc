@@ -20,6 +20,13 @@ void TurnLock::RequestStop() {
   __atomic_compare_exchange_n(words_ + kState, &expected, kStopping, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+void TurnLock::AbandonCall() {
+  if (Load(kInCall) == 0) return;
+  SetFailure("the application's thread was ended within a call of the card");
+  Store(kState, kFailed);
+  Release(kInCall);
+}
+
 void TurnLock::BeginTurn() {
   for (;;) {
     Store(kInTurn, 1);
@@ -52,10 +59,14 @@ void TurnLock::MarkStopped() {
 }
 
 void TurnLock::MarkFailed(const char* reason) {
+  SetFailure(reason);
+  End(kFailed);
+}
+
+void TurnLock::SetFailure(const char* reason) {
   const auto bytes = std::min<size_t>(strlen(reason), kMaxFailureBytes);
   memcpy(reinterpret_cast<char*>(words_) + kWordBytes, reason, bytes);
   words_[kFailureBytes] = static_cast<int32_t>(bytes);
-  End(kFailed);
 }
 
 void TurnLock::End(State state) {

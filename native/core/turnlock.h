@@ -33,6 +33,9 @@ class TurnLock {
 
   /// Requests that the card's thread stops. It must be woken then.
   void RequestStop();
+  /// Called when that thread has ended, and calls nothing any more. A call that it has not finished may have left the
+  /// card half changed: no turn is taken any more then.
+  void AbandonCall();
 
   // ---- Called by the card's thread.
 
@@ -66,6 +69,7 @@ class TurnLock {
   int32_t Exchange(Word word, int32_t value) { return __atomic_exchange_n(words_ + word, value, __ATOMIC_SEQ_CST); }
   void Release(Word word);
   void WaitForCall();
+  void SetFailure(const char* reason);
   void End(State state);
 
   int32_t* const words_;

@@ -70,6 +70,11 @@ void TurnThread::Join() {
   pthread_join(thread_, nullptr);
 }
 
+void TurnThread::Abandon() {
+  if (isStarted_) lock_.AbandonCall();
+  Join();
+}
+
 void TurnThread::Run() {
   prctl(PR_SET_NAME, "wasm-roce card");
   const auto all = [](void* self) {
@@ -88,6 +93,10 @@ void TurnThread::TakeTurns() {
   double busyAt = Now(), sleptAt = 0;
   while (!lock_.IsStopping()) {
     lock_.BeginTurn();
+    if (lock_.HasFailed()) {
+      lock_.EndTurn();
+      break;
+    }
     lock_.ClearRequest();
     const double now = Now();
     const uint32_t moved = Turn(now);

@@ -51,6 +51,8 @@ class TurnThread {
   int Start();
   /// Makes the thread take its last turns and stop, and waits for its end. Does nothing if it does not run.
   void Join();
+  /// As Join, for an application's thread that ends, perhaps in the middle of a call.
+  void Abandon();
 
  private:
   void Run();

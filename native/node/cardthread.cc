@@ -63,7 +63,8 @@ class CardThreadObject : public Napi::ObjectWrap<CardThreadObject> {
     napi_remove_env_cleanup_hook(Env(), End, this);
   }
 
-  static void End(void* self) { static_cast<Self*>(self)->thread_.Join(); }
+  // JavaScript may have been ended anywhere
+  static void End(void* self) { static_cast<Self*>(self)->thread_.Abandon(); }
 
   /// With it live the memory and the words that the thread uses.
   Napi::ObjectReference plan_;

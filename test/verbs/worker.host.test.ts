@@ -303,6 +303,19 @@ describe('a process in worker mode', () => {
   });
 });
 
+test('a thread with a device may be ended within a call of the card', async () => {
+  const index = new URL('../../dist/index.js', import.meta.url).href;
+  const { addresses } = loopback();
+  const program = `import { openDevice } from '${index}'; import { parentPort } from 'node:worker_threads';
+    const device = await openDevice({ mode: 'worker', link: 'udp', addresses: ['${addresses[0]}'], memoryBytes: 2 ** 25 });
+    device.card.exclusively(() => { parentPort.postMessage('within'); for (;;); });`;
+  const thread = new Worker(new URL(`data:text/javascript,${encodeURIComponent(program)}`), { execArgv: [] });
+  expect(await once(thread, 'message')).toEqual(['within']);
+  await thread.terminate();
+  await using again = await openDevice({ link: 'udp', addresses, memoryBytes: 2 ** 25 });
+  expect(again.queryPort().state).toBe('ACTIVE');
+});
+
 test('modify waits for the end of a turn once', async () => {
   await using device = await openDevice({ ...loopback(), memoryBytes: 2 ** 25, mode: 'worker' });
   const cq = await device.createCq({ cqe: 8 });

@@ -94,6 +94,7 @@ class Running {
     for (const int fd : {wakeFd, noticeFd, socketFd}) close(fd);
   }
   void Join() { thread_->Join(); }
+  void Abandon() { thread_->Abandon(); }
 
   int32_t Load(int word) const { return __atomic_load_n(&words[static_cast<size_t>(word)], __ATOMIC_SEQ_CST); }
   void Store(int word, int32_t value) { __atomic_store_n(&words[static_cast<size_t>(word)], value, __ATOMIC_SEQ_CST); }
@@ -244,4 +245,26 @@ TEST_CASE("the time to poll is halved by long sleeps, and doubled by those that 
     for (const int64_t slept : {1, 1'000'000, 1'000'000'000}) fixed.RecordSleep(slept);
     CHECK(fixed.Duration() == max);
   }
+}
+
+TEST_CASE("an application that ends in the middle of a call leaves a thread that ends, and takes no turn") {
+  Running running;
+  REQUIRE(Eventually([&] { return running.IsAsleep(); }));
+  running.Store(TurnLock::kInCall, 1);
+  const uint32_t before = running.card.turns;
+  running.Wake();
+  // it waits for the call now
+  REQUIRE(Eventually([&] { return running.Load(TurnLock::kInCall) == TurnLock::kAwaited; }));
+  running.Abandon();
+  CHECK(running.card.turns == before);
+  CHECK(running.Load(TurnLock::kState) == TurnLock::kFailed);
+  CHECK(running.Load(TurnLock::kInTurn) == 0);
+}
+
+TEST_CASE("an application that ends outside of a call leaves a thread that takes its last turns") {
+  Running running;
+  running.card.isRung = true;
+  running.Abandon();
+  CHECK_FALSE(running.card.isRung);
+  CHECK(running.Load(TurnLock::kState) == TurnLock::kStopped);
 }
