@@ -20,7 +20,8 @@ import { Scope } from '../../base/scope.js';
 import { clearInterval, setInterval } from '../../base/timers.js';
 import { emitWarning } from '../../base/warning.js';
 import { invalidType } from '../../errors.js';
-import { type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
+import { type AccessFlags, type Cq, type Device, type Mr, openDevice, type Pd } from '../../index.js';
+import { registerForCall } from '../../transport/callmemory.js';
 import { CompletionPump } from '../../transport/completions.js';
 import { bytesOf, type ElementName, type ElementType, type NumberArray, typeNamed, typeOf } from './elements.js';
 import { RankError, type RankErrorCode } from './errors.js';
@@ -128,10 +129,16 @@ export class Communicator {
   #sequence = 0;
   #failure: Error | undefined;
   #closed: Promise<void> | undefined;
+  /** Resolves when the communicator has ended and no rank can write any more. */
+  readonly #detached: Promise<void>;
+  #detach: () => void = () => {};
 
   private constructor(settings: CommunicatorSettings, parts: Parts) {
     this.#settings = settings;
     this.#parts = parts;
+    this.#detached = new Promise((resolve) => {
+      this.#detach = resolve;
+    });
     const listener: PeerListener = {
       onTag: (peer, tag) => this.#onTag(peer, tag),
       onControl: (peer, message) => this.#onControl(peer, message),
@@ -189,7 +196,7 @@ export class Communicator {
   }
 
   /**
-   * Returns an array in registered memory. Calls send from such arrays and receive into them without a copy.
+   * Returns an array in the card's memory, where calls also combine arrays without a copy.
    * @param length number of elements
    * @throws TypeError, RangeError; VerbsError ENOMEM; why the communicator has ended
    */
@@ -357,13 +364,36 @@ export class Communicator {
       .then(async () => {
         this.#assertUsable();
         begin?.();
-        if (this.size > 1) await this.#run(call);
+        if (this.size > 1) await this.#runOn(call);
       });
     this.#last = done;
     try {
       await done;
     } finally {
       if (--this.#calls === 0) this.#timer.unref();
+    }
+  }
+
+  /** Runs a call on its arrays. Long arrays of the program are registered meanwhile. */
+  async #runOn(call: Call): Promise<void> {
+    const mrs: Mr[] = [];
+    const registered = (operand: Operand, access: AccessFlags): Operand => {
+      if (operand.place !== undefined) return operand;
+      const mr = registerForCall(this.#parts.pd, operand.bytes, access);
+      if (mr === undefined) return operand;
+      mrs.push(mr);
+      return { ...operand, place: { mr, offset: 0 } };
+    };
+    try {
+      const target = registered(call.target, ['localWrite', 'remoteWrite']);
+      const source = call.source === call.target ? target : registered(call.source, []);
+      await this.#run({ ...call, source, target });
+    } catch (error) {
+      // a rank that does not know of the failure yet may still write
+      if (mrs.length > 0) await this.#detached;
+      throw error;
+    } finally {
+      for (const mr of mrs) await mr.close();
     }
   }
 
@@ -480,6 +510,7 @@ export class Communicator {
       if (isUnanswered && message.type === 'leave') this.#warnOfLeave(peer.rank);
     };
     await Promise.all(peers.map(close));
+    this.#detach();
     await this.#last.catch(() => {});
     await this.#reducer.close();
     for (const mr of this.#arrays.values()) await mr.close();

@@ -3,6 +3,7 @@
  * for a rank, the others go on.
  */
 import { AsyncQueue } from '../../base/asyncqueue.js';
+import { REGION_SPAN } from '../../device/regions.js';
 import type { Mr } from '../../index.js';
 import type { ElementType } from './elements.js';
 import { RankError } from './errors.js';
@@ -172,9 +173,9 @@ class LaneRun {
 
   async #reduced(step: Step, at: number, bytes: number): Promise<Value> {
     const { source, target, element, op } = this.call;
-    const inPlace = step.isKept ? placeOf(target, at) : undefined;
+    const inPlace = step.isKept ? combinable(placeOf(target, at)) : undefined;
     const into = inPlace ?? (await this.buffers.take());
-    let own = placeOf(source, at) ?? into;
+    let own = combinable(placeOf(source, at)) ?? into;
     if (own === into) into.mr.copyIn(bytesAt(source, at, bytes), into.offset);
     for (const rank of step.from) {
       const arrival = await this.#arrival(rank, bytes);
@@ -245,3 +246,7 @@ function bytesAt({ bytes, start }: Operand, at: number, length: number): Uint8Ar
 }
 
 const addressOf = ({ mr, offset }: MrOffset): number => mr.addr + offset;
+
+/** Returns a place if it is in the card's memory, which is where arrays are combined. */
+const combinable = (place: MrOffset | undefined): MrOffset | undefined =>
+  place && addressOf(place) < REGION_SPAN ? place : undefined;

@@ -1,9 +1,11 @@
 /**
- * Memory of the card through which data goes between its owner and the peer. It is bounded: commands wait for it. The
- * buffers of a target are those of all hosts, of which each has a share.
+ * Memory through which data goes between its owner and the peer: buffers in the card, which are bounded, so that
+ * commands wait for them; or memory of the program, for the time of a call. The buffers of a target are those of all
+ * hosts, of which each has a share.
  */
 import { Shares } from '../../base/shares.js';
 import type { AccessFlags, Mr, Pd, Sge } from '../../index.js';
+import { registerForCall } from '../../transport/callmemory.js';
 
 /** A buffer, until `release`. */
 export interface TransferBuffer {
@@ -23,6 +25,9 @@ interface BufferSizes {
 /** Buffers of two sizes, so that short commands do not wait for long ones. */
 const [SMALL_BYTES, LARGE_BYTES] = [4096, 131_072] as const;
 
+/** Parts of the program's memory that are moved at once. */
+const PARTS_AT_ONCE = 32;
+
 /** Bytes that one buffer holds at most. */
 export const MAX_BUFFER_BYTES = LARGE_BYTES;
 
@@ -34,6 +39,9 @@ export interface BufferCounts {
   /** Whether each client has a share; otherwise one may have all. Default false. */
   readonly isShared?: boolean;
 }
+
+/** Carries out a part of a transfer. @returns the part that is still to be done before the buffer can be given back */
+export type EachPart = (buffer: TransferBuffer, offset: number) => Promise<Pending | undefined>;
 
 /** The outstanding use of a buffer. */
 export interface Pending {
@@ -85,14 +93,10 @@ export class TransferBuffers {
    * Takes a buffer for each part of a transfer, and gives it back when `each` has ended and what it left behind is
    * done. All parts have ended when it returns, also when one of them throws.
    * @param partBytes bytes of a part at most, no more than `MAX_BUFFER_BYTES`
-   * @param each several run at once. @returns the part that is still to be done before the buffer can be given back
+   * @param each several run at once
    * @throws the first error of `each`; no further parts begin then
    */
-  async inParts(
-    bytes: number,
-    each: (buffer: TransferBuffer, offset: number) => Promise<Pending | undefined>,
-    partBytes: number = MAX_BUFFER_BYTES,
-  ): Promise<void> {
+  async inParts(bytes: number, each: EachPart, partBytes: number = MAX_BUFFER_BYTES): Promise<void> {
     const parts: Promise<void>[] = [];
     const errors: unknown[] = [];
     const carryOut = async (buffer: TransferBuffer, offset: number) => {
@@ -113,10 +117,54 @@ export class TransferBuffers {
     if (errors.length > 0) throw errors[0];
   }
 
+  /**
+   * As `inParts`, for a transfer from or to memory of the program. If that is long, each part gets its place in the
+   * memory as a buffer (`isPartOf`), and nothing is copied.
+   * @param access rights of the peer to the memory
+   */
+  async overMemory(memory: Uint8Array, access: AccessFlags, each: EachPart, partBytes: number): Promise<void> {
+    const mr = registerForCall(this.#mr.pd, memory, access);
+    if (mr === undefined) {
+      await this.inParts(memory.length, each, partBytes);
+      return;
+    }
+    let next = 0;
+    const carryOut = async () => {
+      while (next < memory.length) {
+        const offset = next;
+        next += partBytes;
+        try {
+          await (await each(bufferIn(mr, offset, Math.min(partBytes, memory.length - offset)), offset))?.done;
+        } catch (error) {
+          next = memory.length;
+          throw error;
+        }
+      }
+    };
+    const ends = await Promise.allSettled(Array.from({ length: PARTS_AT_ONCE }, carryOut));
+    await mr.close();
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
   /** All buffers must have been given back, or the queue pairs that use them are closed. */
   close(): Promise<void> {
     return this.#mr.close();
   }
+}
+
+/** Returns whether a buffer is a part of this memory. */
+export function isPartOf(memory: Uint8Array, { bytes }: TransferBuffer): boolean {
+  return bytes.buffer === memory.buffer;
+}
+
+function bufferIn(mr: Mr, offset: number, bytes: number): TransferBuffer {
+  return {
+    bytes: mr.buffer.subarray(offset, offset + bytes),
+    sge: mr.sge(offset, bytes),
+    address: BigInt(mr.iova) + BigInt(offset),
+    rkey: mr.rkey,
+    release: () => {},
+  };
 }
 
 /** Buffers of one size. */
@@ -139,14 +187,7 @@ class FreeList {
   }
 
   #bufferAt(offset: number, bytes: number, client: string): TransferBuffer {
-    const mr = this.#mr;
-    return {
-      bytes: mr.buffer.subarray(offset, offset + bytes),
-      sge: mr.sge(offset, bytes),
-      address: BigInt(mr.iova) + BigInt(offset),
-      rkey: mr.rkey,
-      release: () => this.#release(offset, client),
-    };
+    return { ...bufferIn(this.#mr, offset, bytes), release: () => this.#release(offset, client) };
   }
 
   #takeFree(client: string): number | undefined {

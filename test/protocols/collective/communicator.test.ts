@@ -1,6 +1,7 @@
 // Communicators in one process: what each call gives each rank.
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { Communicator, ElementName, NumberArray } from '../../../src/collective.js';
+import { Mr } from '../../../src/index.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { join, openDevices, openRanks, optionsOf, ROOT_HOST } from './ranks.js';
@@ -40,6 +41,42 @@ async function registered(rank: Communicator, array: NumberArray): Promise<Numbe
 
 const each = <T, R>(items: readonly T[], call: (item: T, index: number) => Promise<R>): Promise<R[]> =>
   Promise.all(items.map(call));
+
+describe('long arrays of the program', () => {
+  test('are sent and received where they are, and belong to the program again afterwards', async () => {
+    const devices = await openDevices(3);
+    const ranks = await Promise.all(devices.map((device, rank) => join(optionsOf(rank, 3, device))));
+    const copies = [vi.spyOn(Mr.prototype, 'copyIn'), vi.spyOn(Mr.prototype, 'copyTo')];
+    const arrays = ranks.map((_, rank) => new Float32Array(2 ** 18).fill(rank));
+    await each(ranks, (rank, i) => rank.broadcast(arrays[i] as Float32Array, { root: 1 }));
+    for (const array of arrays) expectSame(array, arrays[1]);
+    const parts = ranks.map((rank, i) =>
+      new Float32Array(rank.partOf(2 ** 18).end - rank.partOf(2 ** 18).start).fill(i),
+    );
+    const into = ranks.map(() => new Float32Array(2 ** 18));
+    await each(ranks, (rank, i) => rank.allGather(parts[i] as Float32Array, { into: into[i] as Float32Array }));
+    for (const array of into) expectSame(array, into[0]);
+    expect([into[0]?.[0], into[0]?.at(-1)]).toEqual([0, 2]);
+    const long = copies.flatMap(({ mock }) => mock.calls).filter(([bytes]) => bytes.length >= 32_768);
+    for (const copy of copies) copy.mockRestore();
+    expect(long.length).toBe(0);
+    for (const device of devices) {
+      const pd = await device.allocPd();
+      // no call has had more regions at once
+      expect((await pd.regMr(new Uint8Array(1))).addr).toBeLessThanOrEqual(2 * 2 ** 32);
+    }
+  });
+
+  test('are copied if they cannot be registered', async () => {
+    const ranks = await openRanks(2);
+    const arrays = ranks.map((_, rank) => {
+      const resizable = Reflect.construct(ArrayBuffer, [2 ** 18, { maxByteLength: 2 ** 19 }]) as ArrayBuffer;
+      return new Float32Array(resizable, 0, 2 ** 16).fill(rank + 1);
+    });
+    await each(ranks, (rank, i) => rank.allReduce(arrays[i] as Float32Array));
+    for (const array of arrays) expect([array[0], array.at(-1)]).toEqual([3, 3]);
+  });
+});
 
 describe.each([2, 3, 4, 6])('%i ranks', (size) => {
   test.each(TYPES)('combine and exchange %s', async (type) => {

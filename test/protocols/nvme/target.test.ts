@@ -1,7 +1,7 @@
 // Our host and our target: disks over RDMA, and what either end is told when something is wrong.
 import { once } from 'node:events';
 import { pipeline } from 'node:stream/promises';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
   connect,
   createTarget,
@@ -14,6 +14,7 @@ import {
   type NvmeTarget,
   type SubsystemOptions,
 } from '../../../src/nvme.js';
+import { TransferBuffers } from '../../../src/protocols/nvme/buffers.js';
 import { eventually } from '../../kit/eventually.js';
 import { Random } from '../../kit/random.js';
 import { device, HOST, peer, useDevices } from '../devices.js';
@@ -96,6 +97,48 @@ test('reads return what was written, whatever the sizes and however many at once
   }
   expect(disk.data.equals(model)).toBe(true);
   expect((await namespace.read(0, disk.bytes)).equals(model)).toBe(true);
+});
+
+describe('long data of the program', () => {
+  test('is moved from and to where it is', async () => {
+    const namespace = (await connected()).namespace(1);
+    const take = vi.spyOn(TransferBuffers.prototype, 'take');
+    const data = Buffer.from(Uint8Array.from({ length: MIB }, (_, i) => i * 7 + (i >>> 9)));
+    await namespace.write(512, data);
+    expect((await namespace.read(512, MIB)).equals(data)).toBe(true);
+    expect(disk.data.subarray(512, 512 + MIB).equals(data)).toBe(true);
+    // the target alone takes buffers
+    expect(new Set(take.mock.contexts).size).toBe(1);
+    take.mockRestore();
+    // no region is left: the next one is the first again
+    const pd = await device.allocPd();
+    const mr = await pd.regMr(new Uint8Array(1));
+    expect(mr.addr).toBe(2 ** 32);
+    await mr.close();
+    await pd.close();
+  });
+
+  test('is copied if it cannot be registered', async () => {
+    const namespace = (await connected()).namespace(1);
+    const data = new Uint8Array(Reflect.construct(ArrayBuffer, [MIB, { maxByteLength: 2 * MIB }])).fill(3);
+    await namespace.write(0, data);
+    expect(disk.data.subarray(0, MIB).equals(data)).toBe(true);
+  });
+
+  test('belongs to the program again when the target refuses a part', async () => {
+    const namespace = (await connected()).namespace(1);
+    disk.failure = new Error('EIO: a bad block');
+    await expect(namespace.read(0, MIB)).rejects.toBeInstanceOf(NvmeError);
+    await expect(namespace.write(0, Buffer.alloc(MIB))).rejects.toBeInstanceOf(NvmeError);
+    disk.failure = undefined;
+    faults.splice(0);
+    expect((await namespace.read(0, MIB)).length).toBe(MIB);
+    const pd = await device.allocPd();
+    const mr = await pd.regMr(new Uint8Array(1));
+    expect(mr.addr).toBe(2 ** 32);
+    await mr.close();
+    await pd.close();
+  });
 });
 
 test('the other commands have their effects', async () => {

@@ -2,7 +2,7 @@
 import { Readable, Writable } from 'node:stream';
 import { anything, type Checks, checkBoolean, checkOptions, wrongNumber } from '../../../base/options.js';
 import { VerbsError } from '../../../index.js';
-import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
+import { isPartOf, MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
 import { FORMAT, NAMESPACE } from '../structures.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { TargetLimits } from './limits.js';
@@ -91,11 +91,12 @@ export class NvmeNamespace {
   async read(position: number, length: number): Promise<Buffer> {
     this.#check(position, length);
     const into = Buffer.allocUnsafe(length);
-    await this.#buffers().inParts(
-      length,
+    await this.#buffers().overMemory(
+      into,
+      ['localWrite', 'remoteWrite'],
       async (buffer, offset) => {
         await this.#queue().submit('Read', this.#transfer(NvmOpcode.READ, position + offset, buffer, 0));
-        into.set(buffer.bytes, offset);
+        if (!isPartOf(into, buffer)) into.set(buffer.bytes, offset);
         return undefined;
       },
       this.#transferBytes,
@@ -103,7 +104,7 @@ export class NvmeNamespace {
     return into;
   }
 
-  /** Writes bytes. @throws as `read` */
+  /** Writes bytes, which must stay as they are until the promise settles. @throws as `read` */
   async write(position: number, data: Uint8Array, options: WriteOptions = {}): Promise<void> {
     const { durable = false } = checkOptions('write', options, WRITE_CHECKS);
     this.#check(position, data.length);
@@ -114,10 +115,11 @@ export class NvmeNamespace {
       await queue.submit('Write', { ...command, data: inCapsule(0n, data.length) }, { inCapsule: data });
       return;
     }
-    await this.#buffers().inParts(
-      data.length,
+    await this.#buffers().overMemory(
+      data,
+      ['remoteRead'],
       async (buffer, offset) => {
-        buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
+        if (!isPartOf(data, buffer)) buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
         await this.#queue().submit('Write', this.#transfer(NvmOpcode.WRITE, position + offset, buffer, flags));
         return undefined;
       },
