@@ -91,7 +91,8 @@ class RegionsObject : public Napi::ObjectWrap<RegionsObject> {
     auto into = BytesAt(info, 2);
     const uint64_t region = info[0].As<Napi::Number>().Uint32Value();
     const uint8_t* from = regions_->At(region << 32 | info[1].As<Napi::Number>().Uint32Value(), into.ByteLength());
-    if (from != nullptr) memcpy(into.Data(), from, into.ByteLength());
+    // an empty array has no address
+    if (from != nullptr && into.ByteLength() != 0) memcpy(into.Data(), from, into.ByteLength());
     return Napi::Boolean::New(info.Env(), from != nullptr);
   }
 

@@ -176,6 +176,7 @@ const MAX_REGIONS = 2 ** 20;
 /** Values of AtomicOperation (assembly/host/place.ts). */
 const COMPARE_SWAP = 0;
 const FETCH_ADD = 1;
+const STORE = 2;
 
 /**
  * A table for the card in this thread. An access to an ArrayBuffer that was transferred is refused: its view has no
@@ -233,7 +234,7 @@ export class OwnRegions implements Regions {
   }
 
   #operate(at: Uint8Array | undefined, operation: number, operands: Uint8Array | undefined): number {
-    if (at === undefined || operands === undefined) return 0;
+    if (at === undefined || operands === undefined || operation >>> 0 > STORE) return 0;
     const pad = new BigUint64Array(operands.buffer, operands.byteOffset, 2);
     const [first, second] = [pad[0] as bigint, pad[1] as bigint];
     if (offsetOf(at) % 8 === 0) pad[0] = operateAligned(new BigUint64Array(bufferOf(at), offsetOf(at), 1));

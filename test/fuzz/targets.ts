@@ -7,7 +7,9 @@ import type { FuzzTarget } from './fuzzer.js';
 import { icrcTarget } from './icrctarget.js';
 import { memoryTarget, packetTarget } from './livetarget.js';
 import { nativeTarget } from './nativetarget.js';
+import { regionsTarget } from './regionstarget.js';
 
 export const TARGETS: readonly FuzzTarget[] = [
-  ...[cardTarget, cardsTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, cmTarget, apiTarget, dgramTarget],
+  ...[cardTarget, cardsTarget, memoryTarget, packetTarget, nativeTarget, icrcTarget, regionsTarget],
+  ...[cmTarget, apiTarget, dgramTarget],
 ];

@@ -38,6 +38,7 @@ import { patternBytes } from './guest/peer.js';
 import { WireTap } from './wiretap.js';
 
 export type LinkKind = 'packet' | 'udp' | 'xdp';
+export type MemoryOwner = 'card' | 'program';
 
 export interface CardOptions {
   /** The mode of the device. */
@@ -52,6 +53,8 @@ export interface CardOptions {
   /** Puts gates between the network and the card, for frames that `tap` has not seen. */
   readonly gates?: boolean;
   readonly memoryBytes?: number;
+  /** Owner of the memory that ends register: the card, or this program. Default: the card. */
+  readonly memory?: MemoryOwner;
   /** The number of decisions that the device keeps. */
   readonly decisions?: OpenOptions['decisions'];
   /** Resolves the route to a peer in place of the kernel. */
@@ -81,20 +84,21 @@ export class OurDevice implements AsyncDisposable {
       ...(mode && { mode }),
       ...(decisions && { decisions }),
     });
-    return new OurDevice(device, tap, gates);
+    return new OurDevice(device, tap, gates, options.memory ?? 'card');
   }
 
   private constructor(
     readonly device: Device,
     readonly tap: WireTap | undefined,
     readonly gates: GatedLink | undefined,
+    readonly memory: MemoryOwner,
   ) {
     OurDevice.all.add(this);
   }
 
   /** @param toward an address of the peer, which selects our own address */
   async end(toward: string, options: EndOptions = {}): Promise<CardEnd> {
-    return CardEnd.create(this.device, toward, options);
+    return CardEnd.create(this.device, toward, options, this.memory);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -108,12 +112,18 @@ export class CardEnd implements End {
   readonly introduction: Introduction;
   #remote: Introduction | undefined;
 
-  static async create(device: Device, toward: string, options: EndOptions = {}): Promise<CardEnd> {
+  static async create(
+    device: Device,
+    toward: string,
+    options: EndOptions = {},
+    memory: MemoryOwner = 'card',
+  ): Promise<CardEnd> {
     const all: FullOptions = { ...END_DEFAULTS, ...options };
     const { type, sge, inline, sendWr } = all;
     const pd = await device.allocPd();
     const cq = await device.createCq({ cqe: 256 });
-    const mr = await pd.regMr(all.size, { access: all.regionAccess });
+    const source = memory === 'card' ? all.size : new Uint8Array(all.size);
+    const mr = await pd.regMr(source, { access: all.regionAccess });
     const qp = await pd.createQp({
       type,
       sendCq: cq,

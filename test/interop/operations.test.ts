@@ -11,20 +11,27 @@ import { connectPair, Expected, FAMILIES } from './pair.js';
 const SIZE = 65536;
 const DONE = WcStatus.SUCCESS;
 
-/** Every combination, some with the xdp link, one in worker mode, and one whose card computes the whole ICRC. */
+/**
+ * Every combination, some with the xdp link, one in worker mode, one whose card computes the whole ICRC, and both modes
+ * with memory of the program.
+ */
 const cells = [
-  ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline', 'link'] as const),
+  ...[...matrix([1024, 4096]), ...xdpRows(4096, 1024)].map((cell) => [...cell, 'inline', 'link', 'card'] as const),
   ...matrix([4096])
     .slice(0, 1)
-    .flatMap((cell) => [[...cell, 'worker', 'link'] as const, [...cell, 'inline', 'card'] as const]),
+    .flatMap((cell) => [
+      ...([[...cell, 'worker', 'link', 'card'] as const, [...cell, 'inline', 'card', 'card'] as const] as const),
+      ...([[...cell, 'worker', 'link', 'program'] as const, [...cell, 'inline', 'link', 'program'] as const] as const),
+    ]),
 ];
 
 describeWithRxe('operations with rxe', 9000, (environment) => {
-  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s, ICRC by the %s', ([link, family, mtu, mode, icrc]) => {
+  describeLinks(cells, 'link %s, %s, path MTU %d, mode %s, ICRC by the %s, memory of the %s', (cell) => {
+    const [link, family, mtu, mode, icrc, memory] = cell;
     let ours: OurDevice;
     let peer: Peer;
     beforeAll(async () => {
-      ours = await OurDevice.open(link, { mode, icrcOffload: icrc === 'link' });
+      ours = await OurDevice.open(link, { mode, icrcOffload: icrc === 'link', memory });
       peer = await Peer.start(environment.guest, FAMILIES[family].gid);
     });
     afterAll(async () => {
