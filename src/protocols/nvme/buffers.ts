@@ -3,6 +3,7 @@
  * commands wait for them; or memory of the program, for the time of a call. The buffers of a target are those of all
  * hosts, of which each has a share.
  */
+import { AsyncQueue } from '../../base/asyncqueue.js';
 import { Shares } from '../../base/shares.js';
 import type { AccessFlags, Mr, Pd, Sge } from '../../index.js';
 import { registerForCall } from '../../transport/callmemory.js';
@@ -14,6 +15,8 @@ export interface TransferBuffer {
   /** Address and key for the peer. */
   readonly address: bigint;
   readonly rkey: number;
+  /** Whether it is the memory of the program itself, from or to which nothing is copied. */
+  readonly isInPlace: boolean;
   release(): void;
 }
 
@@ -41,7 +44,7 @@ export interface BufferCounts {
 }
 
 /** Carries out a part of a transfer. @returns the part that is still to be done before the buffer can be given back */
-export type EachPart = (buffer: TransferBuffer, offset: number) => Promise<Pending | undefined>;
+type EachPart<Left> = (buffer: TransferBuffer, offset: number) => Promise<Left>;
 
 /** The outstanding use of a buffer. */
 export interface Pending {
@@ -96,54 +99,33 @@ export class TransferBuffers {
    * @param each several run at once
    * @throws the first error of `each`; no further parts begin then
    */
-  async inParts(bytes: number, each: EachPart, partBytes: number = MAX_BUFFER_BYTES): Promise<void> {
-    const parts: Promise<void>[] = [];
-    const errors: unknown[] = [];
-    const carryOut = async (buffer: TransferBuffer, offset: number) => {
-      let pending: Pending | undefined;
-      try {
-        pending = await each(buffer, offset);
-      } catch (error) {
-        errors.push(error);
-      }
-      if (pending === undefined) buffer.release();
-      else pending.done.then(buffer.release, buffer.release);
-    };
-    for (let offset = 0; offset < bytes && errors.length === 0; offset += partBytes) {
-      const buffer = await this.take(Math.min(bytes - offset, partBytes));
-      parts.push(carryOut(buffer, offset));
-    }
-    await Promise.all(parts);
-    if (errors.length > 0) throw errors[0];
+  inParts(bytes: number, each: EachPart<Pending | undefined>, partBytes: number = MAX_BUFFER_BYTES): Promise<void> {
+    return inParts(bytes, partBytes, (length) => this.take(length), each);
   }
 
   /**
    * As `inParts`, for a transfer from or to memory of the program. If that is long, each part gets its place in the
-   * memory as a buffer (`isPartOf`), and nothing is copied.
+   * memory as a buffer (`isInPlace`).
    * @param access rights of the peer to the memory
    */
-  async overMemory(memory: Uint8Array, access: AccessFlags, each: EachPart, partBytes: number): Promise<void> {
+  async overMemory(
+    memory: Uint8Array,
+    access: AccessFlags,
+    each: EachPart<undefined>,
+    partBytes: number,
+  ): Promise<void> {
     const mr = registerForCall(this.#mr.pd, memory, access);
-    if (mr === undefined) {
-      await this.inParts(memory.length, each, partBytes);
-      return;
-    }
-    let next = 0;
-    const carryOut = async () => {
-      while (next < memory.length) {
-        const offset = next;
-        next += partBytes;
-        try {
-          await (await each(bufferIn(mr, offset, Math.min(partBytes, memory.length - offset)), offset))?.done;
-        } catch (error) {
-          next = memory.length;
-          throw error;
-        }
-      }
+    if (mr === undefined) return this.inParts(memory.length, each, partBytes);
+    const turns = new AsyncQueue(Array.from({ length: PARTS_AT_ONCE }, (_, turn) => turn));
+    const take = async (length: number, offset: number) => {
+      const turn = await turns.take();
+      return { ...bufferIn(mr, offset, length), isInPlace: true, release: () => turns.put(turn) };
     };
-    const ends = await Promise.allSettled(Array.from({ length: PARTS_AT_ONCE }, carryOut));
-    await mr.close();
-    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+    try {
+      await inParts(memory.length, partBytes, take, each);
+    } finally {
+      await mr.close();
+    }
   }
 
   /** All buffers must have been given back, or the queue pairs that use them are closed. */
@@ -152,18 +134,39 @@ export class TransferBuffers {
   }
 }
 
-/** Returns whether a buffer is a part of this memory. */
-export function isPartOf(memory: Uint8Array, { bytes }: TransferBuffer): boolean {
-  return bytes.buffer === memory.buffer;
+/** See `TransferBuffers.inParts`. @param take waits for the buffer of a part */
+async function inParts(
+  bytes: number,
+  partBytes: number,
+  take: (length: number, offset: number) => Promise<TransferBuffer>,
+  each: EachPart<Pending | undefined>,
+): Promise<void> {
+  const parts: Promise<void>[] = [];
+  const errors: unknown[] = [];
+  const carryOut = async (buffer: TransferBuffer, offset: number) => {
+    let pending: Pending | undefined;
+    try {
+      pending = await each(buffer, offset);
+    } catch (error) {
+      errors.push(error);
+    }
+    if (pending === undefined) buffer.release();
+    else pending.done.then(buffer.release, buffer.release);
+  };
+  for (let offset = 0; offset < bytes && errors.length === 0; offset += partBytes) {
+    const buffer = await take(Math.min(bytes - offset, partBytes), offset);
+    parts.push(carryOut(buffer, offset));
+  }
+  await Promise.all(parts);
+  if (errors.length > 0) throw errors[0];
 }
 
-function bufferIn(mr: Mr, offset: number, bytes: number): TransferBuffer {
+function bufferIn(mr: Mr, offset: number, bytes: number): Omit<TransferBuffer, 'isInPlace' | 'release'> {
   return {
     bytes: mr.buffer.subarray(offset, offset + bytes),
     sge: mr.sge(offset, bytes),
     address: BigInt(mr.iova) + BigInt(offset),
     rkey: mr.rkey,
-    release: () => {},
   };
 }
 
@@ -187,7 +190,8 @@ class FreeList {
   }
 
   #bufferAt(offset: number, bytes: number, client: string): TransferBuffer {
-    return { ...bufferIn(this.#mr, offset, bytes), release: () => this.#release(offset, client) };
+    const release = () => this.#release(offset, client);
+    return { ...bufferIn(this.#mr, offset, bytes), isInPlace: false, release };
   }
 
   #takeFree(client: string): number | undefined {

@@ -118,6 +118,17 @@ describe('long data of the program', () => {
     await pd.close();
   });
 
+  test.each([8192, 16_384, MIB])('may be %i bytes of the memory of a region', async (length) => {
+    const namespace = (await connected()).namespace(1);
+    const pd = await device.allocPd();
+    const mr = await pd.regMr(length);
+    mr.buffer.fill(9);
+    await namespace.write(0, mr.buffer);
+    expect(disk.data.subarray(0, length).equals(Buffer.alloc(length, 9))).toBe(true);
+    await mr.close();
+    await pd.close();
+  });
+
   test('is copied if it cannot be registered', async () => {
     const namespace = (await connected()).namespace(1);
     const data = new Uint8Array(Reflect.construct(ArrayBuffer, [MIB, { maxByteLength: 2 * MIB }])).fill(3);

@@ -2,7 +2,7 @@
 import { Readable, Writable } from 'node:stream';
 import { anything, type Checks, checkBoolean, checkOptions, wrongNumber } from '../../../base/options.js';
 import { VerbsError } from '../../../index.js';
-import { isPartOf, MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
+import { MAX_BUFFER_BYTES, type TransferBuffer, type TransferBuffers } from '../buffers.js';
 import { FORMAT, NAMESPACE } from '../structures.js';
 import { DEALLOCATE, FORCE_UNIT_ACCESS, inCapsule, inMemory, NvmOpcode, RANGE_BYTES } from '../wire.js';
 import type { TargetLimits } from './limits.js';
@@ -96,7 +96,7 @@ export class NvmeNamespace {
       ['localWrite', 'remoteWrite'],
       async (buffer, offset) => {
         await this.#queue().submit('Read', this.#transfer(NvmOpcode.READ, position + offset, buffer, 0));
-        if (!isPartOf(into, buffer)) into.set(buffer.bytes, offset);
+        if (!buffer.isInPlace) into.set(buffer.bytes, offset);
         return undefined;
       },
       this.#transferBytes,
@@ -119,7 +119,7 @@ export class NvmeNamespace {
       data,
       ['remoteRead'],
       async (buffer, offset) => {
-        if (!isPartOf(data, buffer)) buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
+        if (!buffer.isInPlace) buffer.bytes.set(data.subarray(offset, offset + buffer.bytes.length));
         await this.#queue().submit('Write', this.#transfer(NvmOpcode.WRITE, position + offset, buffer, flags));
         return undefined;
       },
