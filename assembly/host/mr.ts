@@ -157,8 +157,8 @@ export class Mr {
   }
 
   /**
-   * Returns the place of a peer's access; 0 = refused. Checks key, tag, validity, protection
-   * domain, access rights and range, in this order.
+   * Returns the place of a peer's access; 0 = refused. Checks key, tag, validity, protection domain, access rights and
+   * range, in this order.
    * @param qpn the queue pair of the access: a memory window may be bound to one queue pair
    */
   static resolveRemote(keys: Table, rkey: u32, pd: Pd, qpn: u32, va: u64, length: u32, right: u32): u64 {

@@ -37,8 +37,8 @@ export class CardMemory {
   }
 
   /**
-   * Adds a reference to the allocation in the card's memory that contains all of the bytes. @returns undefined if none
-   * does
+   * Adds a reference to the allocation in the card's memory that contains all of the bytes.
+   * @returns undefined if none does
    */
   refAround(bytes: Uint8Array): Allocation | undefined {
     const start = offsetOf(bytes);
@@ -54,7 +54,7 @@ export class CardMemory {
   /**
    * Lets the card reach memory outside of its own, with one reference.
    * @param bytes not of a resizable ArrayBuffer
-   * @throws VerbsError ENOMEM, EOPNOTSUPP
+   * @throws as `Regions.add`
    */
   reach(bytes: Uint8Array, isWritable: boolean): Allocation {
     const region = this.card.exclusively(() => this.card.regions.add(bytes, isWritable));

@@ -1,13 +1,6 @@
 /** Memory regions: registered memory that the card accesses by keys. */
 
-import {
-  bufferOf,
-  isArrayBuffer,
-  isResizable,
-  isSharedArrayBuffer,
-  lengthOf,
-  offsetOf,
-} from '../../base/intrinsics.js';
+import { lengthOf } from '../../base/intrinsics.js';
 import {
   anything,
   type Checks,
@@ -20,17 +13,15 @@ import {
 } from '../../base/options.js';
 import { Access, Errno, nameOf } from '../../device/codes.js';
 import { hex } from '../../device/decode.js';
-import type { Allocation, CardMemory } from '../../device/memory.js';
-import { invalidType, invalidValue, outOfRange, VerbsError } from '../../errors.js';
+import type { CardMemory } from '../../device/memory.js';
+import { invalidType, invalidValue, VerbsError } from '../../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from '../access.js';
 import { type Description, jsonNumber } from '../diagnose/describe.js';
 import type { Sge } from '../work/wr.js';
 import { bufferOver, copyInto, copyOf } from './copy.js';
 import type { Domain } from './domain.js';
+import { allocateMemory, type HeldMemory, holdMemory, type MemorySource, registrable } from './memorysource.js';
 import { Resource } from './resource.js';
-
-/** Memory of the program: all of a buffer, or the part of it that a view shows. */
-export type MemorySource = ArrayBuffer | SharedArrayBuffer | ArrayBufferView;
 
 /** Options of `pd.regMr`. */
 export interface MrOptions {
@@ -55,9 +46,6 @@ export interface ReregOptions {
   readonly iova?: number | bigint;
 }
 
-/** The card's lengths have 32 bits. */
-const MAX_BYTES = 0xffffffff;
-
 const CHECKS: Checks<MrOptions> = { access: accessBits, iova: checkU64 };
 const REREG_CHECKS: Checks<ReregOptions> = {
   ...CHECKS,
@@ -76,14 +64,6 @@ export interface RemoteMemory {
   readonly rkey: number;
   /** Length in bytes. */
   readonly length: number;
-}
-
-/** Memory that a region uses until `memory.unref(allocation)`. */
-interface HeldMemory {
-  readonly allocation: Allocation;
-  readonly addr: number;
-  readonly length: number;
-  readonly buffer: Buffer;
 }
 
 /** Memory of a region, with the arguments of its registration. */
@@ -135,7 +115,7 @@ export class Mr extends Resource {
     pd.assertOpen();
     this.#pd = pd;
     this.#memory = memory;
-    this.#registration = createRegistration(memory, source, access, iova);
+    this.#registration = createRegistration(access, iova, () => holdSource(memory, source, access));
     const { exports } = memory.card;
     this.#handle = exports.mrReg(handle, ...cardArguments(this.#registration));
     if (this.#handle === 0) {
@@ -266,7 +246,9 @@ export class Mr extends Resource {
     const isZeroBased = (bits & Access.ZERO_BASED) !== 0;
     const wasZeroBased = (before.access & Access.ZERO_BASED) !== 0;
     const keptIova = buffer === undefined && !isZeroBased && !wasZeroBased ? before.iova : undefined;
-    const next = createRegistration(this.#memory, buffer ?? before, bits, iova ?? keptIova);
+    const next = createRegistration(bits, iova ?? keptIova, () =>
+      buffer === undefined ? holdAgain(this.#memory, before) : holdSource(this.#memory, buffer, bits),
+    );
     const errno = card.exclusively(() => {
       const refused = card.exports.mrRereg(this.#handle, pd.handle, ...cardArguments(next));
       if (refused === 0) this.#memory.setWritable(next.allocation, isWritable(bits));
@@ -309,27 +291,28 @@ export class Mr extends Resource {
   }
 }
 
-/** Adds a user to the memory that `source` names, or allocates it. @throws as `pd.regMr` */
-function createRegistration(
-  memory: CardMemory,
-  source: number | MemorySource | Mr | Registration,
-  access: number,
-  iova: number | bigint | undefined,
-): Registration {
+/**
+ * Checks the arguments of a registration.
+ * @param hold takes the memory, once they are right
+ * @throws TypeError, RangeError; as `hold`
+ */
+function createRegistration(access: number, iova: number | bigint | undefined, hold: () => HeldMemory): Registration {
   const isZeroBased = (access & Access.ZERO_BASED) !== 0;
   if (isZeroBased && iova !== undefined && BigInt(checkU64('iova', iova)) !== 0n)
     throw invalidValue(`iova is ${show(iova)}, must be 0 for a region with access zeroBased`);
   const requestedIova = iova === undefined ? undefined : checkU64('iova', iova);
-  const held = isRegistration(source)
-    ? holdAgain(memory, source)
-    : holdMemory(memory, memoryOf(memory, source), access);
+  const held = hold();
   return { ...held, access, iova: isZeroBased ? 0 : (requestedIova ?? held.addr) };
 }
 
-function isRegistration(source: number | MemorySource | Mr | Registration): source is Registration {
-  return typeof source === 'object' && source !== null && 'allocation' in source;
+/** Takes the memory that an argument names. @throws as `pd.regMr` */
+function holdSource(memory: CardMemory, source: number | MemorySource | Mr, access: number): HeldMemory {
+  if (typeof source === 'number') return allocateMemory(memory, source);
+  const bytes = registrable(memory, memoryOf(memory, source), 'source', 'a length, ');
+  return holdMemory(memory, bytes, isWritable(access));
 }
 
+/** Takes the memory that a region has already. */
 function holdAgain(memory: CardMemory, { allocation, addr, length, buffer }: Registration): HeldMemory {
   memory.ref(allocation);
   return { allocation, addr, length, buffer };
@@ -348,7 +331,8 @@ function cardArguments({ addr, length, access, iova }: Registration) {
   return [...splitU64(addr), length, cardAccess(access), ...splitU64(iova)] as const;
 }
 
-function isWritable(access: number): boolean {
+/** @internal Returns whether the card may write the memory. */
+export function isWritable(access: number): boolean {
   return (access & Access.LOCAL_WRITE) !== 0;
 }
 
@@ -375,64 +359,6 @@ function registrationError({ length, access, iova }: Registration, errno: number
   );
 }
 
-/**
- * @internal Allocates memory, or takes memory that exists: a part of the card's, or memory of the program.
- * @throws as `pd.regMr`
- */
-export function holdMemory(memory: CardMemory, source: number | MemorySource, access: number): HeldMemory {
-  if (typeof source !== 'number') {
-    const bytes = registrable(memory, source);
-    const inCard = memory.contains(bytes);
-    const allocation = inCard ? memory.refAround(bytes) : memory.reach(bytes, isWritable(access));
-    if (allocation === undefined) throw notInRegion(bytes);
-    const addr = inCard ? offsetOf(bytes) : allocation.addr;
-    return { allocation, addr, length: lengthOf(bytes), buffer: bufferOver(bytes) };
-  }
-  checkInteger('length', source, 1, MAX_BYTES);
-  const allocation = memory.allocate(source);
-  if (allocation !== undefined) {
-    const { addr } = allocation;
-    return { allocation, addr, length: source, buffer: bufferOver(memory.card.bytes.subarray(addr, addr + source)) };
-  }
-  throw new VerbsError(
-    'ENOMEM',
-    `${source} bytes do not fit: ${memory.card.exports.memAvailable()} bytes are left of memoryBytes ${memory.card.options.memoryBytes}`,
-  );
-}
-
-/** @internal Returns the bytes of memory that can be registered. @throws TypeError, RangeError for others */
-export function registrable(memory: CardMemory, source: MemorySource, name = 'source'): Uint8Array {
-  const bytes = bytesOf(source, name);
-  if (memory.contains(bytes)) return bytes;
-  if (isResizable(bufferOf(bytes)))
-    throw invalidValue(
-      'the ArrayBuffer is resizable: it may become shorter while a peer accesses it. Register one of fixed length, or ' +
-        'a SharedArrayBuffer, which can only grow',
-    );
-  const length = lengthOf(bytes);
-  if (length < 1 || length > MAX_BYTES)
-    throw outOfRange(
-      `the memory has ${length} bytes, a region must have 1 to ${MAX_BYTES}${length > 1 ? ': register several' : ''}`,
-    );
-  return bytes;
-}
-
-function bytesOf(source: MemorySource, name: string): Uint8Array {
-  if (ArrayBuffer.isView(source))
-    return source instanceof Uint8Array ? source : new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
-  // a detached one has no bytes
-  if (isArrayBuffer(source) && source.byteLength === 0) return new Uint8Array(0);
-  if (isArrayBuffer(source) || isSharedArrayBuffer(source)) return new Uint8Array(source);
-  throw wrongType(
-    name,
-    source,
-    `${name === 'source' ? 'a length, ' : ''}memory (a Buffer, view, ArrayBuffer or SharedArrayBuffer), or a region`,
-  );
-}
-
-function notInRegion(bytes: Uint8Array): TypeError {
-  return invalidValue(`the ${lengthOf(bytes)} bytes are in the card's memory, but not in that of a region`);
-}
 function asNumberIfExact(value: number | bigint): number | bigint {
   return value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
 }

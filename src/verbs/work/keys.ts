@@ -6,7 +6,8 @@ import { invalidValue, outOfRange } from '../../errors.js';
 import { type AccessFlags, accessBits } from '../access.js';
 import type { Domain } from '../objects/domain.js';
 import { FastMr, type FastRegistration } from '../objects/fastmr.js';
-import { holdMemory, type MemorySource, Mr, memoryOf, registrable, splitU64 } from '../objects/mr.js';
+import { holdMemory, type MemorySource, registrable } from '../objects/memorysource.js';
+import { isWritable, Mr, memoryOf, splitU64 } from '../objects/mr.js';
 import { Mw } from '../objects/mw.js';
 
 /** The fields of BIND_MW and REG_MR in a send work request. */
@@ -38,7 +39,7 @@ export interface KeyRequest {
   /** Called once the request is posted. */
   onPosted(): void;
   /** Called if it was written, and then refused. */
-  onRefused(): void;
+  onRefused?(): void;
 }
 
 /** Checks a BIND_MW. Reads each property once. @throws TypeError, RangeError */
@@ -57,7 +58,6 @@ export function bindRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   return {
     write: ({ exports }, qp) => exports.sqBind(qp, rkey, lkey, ...va, length, access),
     onPosted: () => mw.onBindPosted(rkey),
-    onRefused: () => {},
   };
 }
 
@@ -74,7 +74,7 @@ export function registerRequest(wr: KeyWrFields, pd: Domain): KeyRequest {
   let registration: FastRegistration;
   return {
     write({ exports }, qp) {
-      const { allocation, addr, length } = holdMemory(memory, bytes, access);
+      const { allocation, addr, length } = holdMemory(memory, bytes, isWritable(access));
       const iova = requestedIova ?? addr;
       exports.sqRegister(qp, rkey, ...splitU64(addr), ...splitU64(iova), length, access);
       registration = { rkey, allocation, addr, length, iova };

@@ -269,7 +269,7 @@ export function postSend(card: Card, queues: WorkQueues, request: SendWr): void 
   if (isDatagram) exports.sqDatagram(handle, ahHandle, remoteQpn, remoteQkey, pkeyIndex);
   const refused = exports.sqCommit(handle);
   if (refused !== 0) {
-    key?.onRefused();
+    key?.onRefused?.();
     throw commitError(queues, opcode, refused, total);
   }
   key?.onPosted();
@@ -381,12 +381,10 @@ function checkInline(
     const at = SGE_WORDS * i;
     const high = sgeWords[at] as number;
     const low = sgeWords[at + ADDR_LOW] as number;
-    const length = sgeWords[at + LENGTH] as number;
-    const end = low + length;
+    const end = low + (sgeWords[at + LENGTH] as number);
+    // the table of regions knows where others end
     if (high === 0 && end > card.bytes.length)
       throw outOfRange(`sgList[${i}] ends at ${end}, must end within the card's memory of ${card.bytes.length} bytes`);
-    if (high !== 0 && !card.regions.read(high * REGION_SPAN + low, new Uint8Array(length)))
-      throw outOfRange(`sgList[${i}] has ${length} bytes at ${high * REGION_SPAN + low}, where no region is`);
   }
 }
 
@@ -426,7 +424,11 @@ function checkOperand(name: string, value: unknown): bigint {
   return value;
 }
 
-/** Copies inline data. @param to 0: the card has no room for it, and refuses the request */
+/**
+ * Copies inline data.
+ * @param to 0: the card has no room for it, and refuses the request
+ * @throws RangeError: the request is not committed then
+ */
 function copyInline(
   { bytes: memory, regions }: Card,
   to: number,
@@ -449,7 +451,8 @@ function copyInline(
     const low = sgeWords[at + ADDR_LOW] as number;
     const length = sgeWords[at + LENGTH] as number;
     if (high === 0) memory.copyWithin(end, low, low + length);
-    else regions.imports.fetch(high, low, end, length);
+    else if (regions.imports.fetch(high, low, end, length) === 0)
+      throw outOfRange(`sgList[${i}] has ${length} bytes at ${high * REGION_SPAN + low}, where no region is`);
     end += length;
   }
 }

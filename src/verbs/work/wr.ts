@@ -2,7 +2,8 @@
 import type { AccessFlags } from '../access.js';
 import type { AddressHandle } from '../objects/ah.js';
 import type { FastMr } from '../objects/fastmr.js';
-import type { MemorySource, Mr } from '../objects/mr.js';
+import type { MemorySource } from '../objects/memorysource.js';
+import type { Mr } from '../objects/mr.js';
 import type { Mw } from '../objects/mw.js';
 
 /** Scatter/gather element: a part of registered memory (ibv_sge). `mr.sge()` creates it. */
