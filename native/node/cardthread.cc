@@ -18,9 +18,8 @@ class CardThreadObject : public Napi::ObjectWrap<CardThreadObject> {
   explicit CardThreadObject(const Napi::CallbackInfo& info)
       : ObjectWrap(info),
         plan_(Napi::Persistent(info[0].As<Napi::Object>())),
-        regions_(Regions::Of(Member<Napi::Uint8Array>("memory").Data(),
-                             Member<Napi::Uint8Array>("memory").ByteLength())),
-        card_(Member<Napi::Uint8Array>("memory").Data(), Member<Napi::Uint8Array>("memory").ByteLength(), *regions_),
+        regions_(Regions::Of(Memory().Data(), Memory().ByteLength())),
+        card_(Memory().Data(), Memory().ByteLength(), *regions_),
         thread_(card_, Plan()) {}
   ~CardThreadObject() override { Stop(); }
 
@@ -30,12 +29,14 @@ class CardThreadObject : public Napi::ObjectWrap<CardThreadObject> {
     return plan_.Value().Get(name).As<Value>();
   }
 
+  Napi::Uint8Array Memory() const { return Member<Napi::Uint8Array>("memory"); }
+
   TurnThread::Plan Plan() const {
     const auto number = [this](const char* name) { return Member<Napi::Number>(name); };
     const double spin = number("spinNs");
     bool isExact;
     TurnThread::Plan plan{};
-    plan.memory = Member<Napi::Uint8Array>("memory").Data();
+    plan.memory = Memory().Data();
     plan.tx = LayoutOf(Member<Napi::Uint32Array>("layout")).tx;
     plan.words = Member<Napi::Int32Array>("words").Data();
     plan.socket = number("socket").Uint32Value();

@@ -73,6 +73,12 @@ function refuseMoves(buffer: ArrayBufferLike): void {
   }
 }
 
+/** A region, as its table knows it in JavaScript. */
+interface Region {
+  readonly bytes: Uint8Array;
+  isWritable: boolean;
+}
+
 /** Copies up to this length are faster in V8: a call of the addon takes 50 ns. */
 const SHORT = 32;
 
@@ -80,24 +86,22 @@ const SHORT = 32;
 export class NativeRegions implements Regions {
   readonly imports: CardImports;
   readonly #regions: NativeTable;
-  /** The regions that this thread has added, for short copies. A view that has lost its memory has no bytes. */
-  readonly #views: (Uint8Array | undefined)[] = [];
-  /** Those of them that the card may write. */
-  readonly #writableViews: (Uint8Array | undefined)[] = [];
+  /** The regions that this thread has added, by number, for short copies. */
+  readonly #added: (Region | undefined)[] = [];
 
   constructor(addon: NativeAddon, cardMemory: Uint8Array) {
     this.#regions = new addon.Regions(cardMemory);
     const { fetch, place, atomic } = this.#regions.imports();
-    const views = this.#views;
-    const writableViews = this.#writableViews;
+    const added = this.#added;
     // a function of JavaScript calls one of Node-API faster than the card could
     this.imports = {
       fetch: (region, offset, to, bytes) =>
-        fetchesShort(views[region], offset, cardMemory, to >>> 0, bytes) ? 1 : fetch(region, offset, to, bytes),
-      place: (region, offset, from, bytes) =>
-        placesShort(writableViews[region], offset, cardMemory, from >>> 0, bytes)
-          ? 1
-          : place(region, offset, from, bytes),
+        copiesShort(added[region]?.bytes, offset, cardMemory, to >>> 0, bytes) ? 1 : fetch(region, offset, to, bytes),
+      place(region, offset, from, bytes) {
+        const known = added[region];
+        const target = known?.isWritable ? known.bytes : undefined;
+        return copiesShort(cardMemory, from >>> 0, target, offset, bytes) ? 1 : place(region, offset, from, bytes);
+      },
       atomic: (region, offset, operation, operands) => atomic(region, offset, operation, operands),
     };
   }
@@ -106,8 +110,7 @@ export class NativeRegions implements Regions {
     if (movesMemory()) refuseMoves(bufferOf(bytes));
     const region = this.#regions.add(bytes, isWritable);
     if (region > 0) {
-      this.#views[region] = bytes;
-      this.#writableViews[region] = isWritable ? bytes : undefined;
+      this.#added[region] = { bytes, isWritable };
       return region;
     }
     if (region === 0) throw tooMany();
@@ -122,13 +125,13 @@ export class NativeRegions implements Regions {
 
   setWritable(region: number, isWritable: boolean): void {
     this.#regions.setWritable(region, isWritable);
-    this.#writableViews[region] = isWritable ? this.#views[region] : undefined;
+    const known = this.#added[region];
+    if (known) known.isWritable = isWritable;
   }
 
   remove(region: number): void {
     this.#regions.remove(region);
-    this.#views[region] = undefined;
-    this.#writableViews[region] = undefined;
+    this.#added[region] = undefined;
   }
 
   read(place: number, into: Uint8Array): boolean {
@@ -136,40 +139,22 @@ export class NativeRegions implements Regions {
   }
 }
 
-/** Copies a few bytes of a region to the card's memory, if this thread has a view of it. */
-function fetchesShort(
-  view: Uint8Array | undefined,
-  offset: number,
-  card: Uint8Array,
-  to: number,
+/**
+ * Copies a few bytes. Offsets and lengths may be negative, as numbers of 32 bits come from the card.
+ * @returns false, and nothing is copied, if there are many, or they are not all inside: memory that was transferred has
+ * no bytes
+ */
+function copiesShort(
+  from: Uint8Array | undefined,
+  at: number,
+  to: Uint8Array | undefined,
+  into: number,
   bytes: number,
 ): boolean {
-  if (view === undefined || !isShort(view, offset, bytes) || to + bytes > card.length) return false;
-  for (let i = 0; i < bytes; i++) card[to + i] = view[offset + i] as number;
+  if (from === undefined || to === undefined || bytes > SHORT || Math.min(bytes, at, into) < 0) return false;
+  if (at + bytes > lengthOf(from) || into + bytes > lengthOf(to)) return false;
+  for (let i = 0; i < bytes; i++) to[into + i] = from[at + i] as number;
   return true;
-}
-
-/** The same in the other direction. */
-function placesShort(
-  view: Uint8Array | undefined,
-  offset: number,
-  card: Uint8Array,
-  from: number,
-  bytes: number,
-): boolean {
-  if (view === undefined || !isShort(view, offset, bytes) || from + bytes > card.length) return false;
-  for (let i = 0; i < bytes; i++) view[offset + i] = card[from + i] as number;
-  return true;
-}
-
-/** Returns whether a range is short and inside. All numbers come as signed ones. */
-function isShort(view: Uint8Array, offset: number, bytes: number): boolean {
-  return bytes >= 0 && bytes <= SHORT && offset >= 0 && offset + bytes <= lengthOf(view);
-}
-
-interface OwnRegion {
-  readonly bytes: Uint8Array;
-  isWritable: boolean;
 }
 
 const MAX_REGIONS = 2 ** 20;
@@ -183,7 +168,7 @@ const STORE = 2;
  * bytes any more.
  */
 export class OwnRegions implements Regions {
-  readonly #byNumber = new Map<number, OwnRegion>();
+  readonly #byNumber = new Map<number, Region>();
   #last = 0;
 
   constructor(readonly cardMemory: Uint8Array) {}

@@ -52,6 +52,12 @@ function outcomeOf(call: Call, given: number[]): { result?: number | undefined; 
 }
 
 const IMPORTS = ['fetch', 'place', 'atomic'] as const;
+/** The part of the card's memory that an import writes, from its last two arguments: offset and bytes. */
+const WRITTEN = {
+  fetch: (to: number, bytes: number) => [to, bytes],
+  place: () => [0, 0],
+  atomic: (_: number, operands: number) => [operands, 16],
+} as Record<(typeof IMPORTS)[number], (a: number, b: number) => [at: number, bytes: number]>;
 
 /** The imports that the card in V8 has called: the card as C must call the same, and gets their results. */
 class ImportLog {
@@ -63,16 +69,11 @@ class ImportLog {
 
   constructor(imports: Imports) {
     const bytes = Buffer.from(imports.memory.buffer);
-    /** The part of the card's memory that a call writes. */
-    const written = (name: string, at: number, what: number) =>
-      name === 'place' ? ([0, 0] as const) : ([at >>> 0, name === 'fetch' ? what >>> 0 : 16] as const);
-    // of `atomic`, the place in the card's memory comes last
-    const order = (name: string, a: number, b: number) => (name === 'atomic' ? [b, a] : [a, b]) as [number, number];
     const made = (make: (name: (typeof IMPORTS)[number]) => CardImports['fetch']) =>
       Object.fromEntries(IMPORTS.map((name) => [name, make(name)])) as unknown as CardImports;
     this.recorded = made((name) => (region, offset, a, b) => {
       const result = imports[name](region, offset, a, b);
-      const [at, count] = written(name, ...order(name, a, b));
+      const [at, count] = WRITTEN[name](a >>> 0, b >>> 0);
       const fetched = Buffer.from(bytes.subarray(at, at + count));
       this.#calls.push({ call: `${name}(${[region, offset, a, b]})`, result, fetched });
       return result;
@@ -82,7 +83,7 @@ class ImportLog {
         const call = `${name}(${[region, offset, a, b]})`;
         const expected = this.#calls.shift();
         if (expected?.call !== call) throw new Error(`C calls ${call}, and V8 ${expected?.call}`);
-        expected.fetched.copy(memory, written(name, ...order(name, a, b))[0]);
+        expected.fetched.copy(memory, WRITTEN[name](a >>> 0, b >>> 0)[0]);
         return expected.result;
       });
   }
