@@ -211,6 +211,8 @@ export interface NativeRegions {
    */
   add(bytes: Uint8Array, isWritable: boolean): number;
   setWritable(region: number, isWritable: boolean): void;
+  /** The region has other memory from now on. */
+  move(region: number, bytes: Uint8Array): void;
   remove(region: number): void;
   /** Copies what is at an offset of a region. @returns false if that is not all in the region */
   read(region: number, offset: number, into: Uint8Array): boolean;

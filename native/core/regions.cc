@@ -65,6 +65,10 @@ void Regions::SetWritable(uint32_t region, bool isWritable) {
   if (Exists(region)) regions_[region - 1].isWritable = isWritable;
 }
 
+void Regions::Move(uint32_t region, uint8_t* base, uint64_t bytes) {
+  if (Exists(region)) regions_[region - 1] = {base, bytes, regions_[region - 1].isWritable};
+}
+
 void Regions::Remove(uint32_t region) {
   if (!Exists(region)) return;
   regions_[region - 1] = {nullptr, 0, false};

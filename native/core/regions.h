@@ -35,6 +35,8 @@ class Regions final : public RegionAccess {
   uint32_t Add(uint8_t* base, uint64_t bytes, bool isWritable);
   /// As Remove, does nothing if there is none.
   void SetWritable(uint32_t region, bool isWritable);
+  /// The region has other memory from now on.
+  void Move(uint32_t region, uint8_t* base, uint64_t bytes);
   void Remove(uint32_t region);
   /// Returns the address of `bytes` at a place (region << 32 | offset), or null if they are not all in its region.
   const uint8_t* At(uint64_t place, uint64_t bytes) const {

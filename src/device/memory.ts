@@ -66,6 +66,19 @@ export class CardMemory {
     if (region !== 0) this.card.exclusively(() => this.card.regions.setWritable(region, isWritable));
   }
 
+  /**
+   * Copies memory outside of the card's own, as it is now. The card goes on with the copy, under the same places, and
+   * does not touch the program's memory any more.
+   */
+  copyAway({ addr, length, region }: Allocation): void {
+    if (region === 0) return;
+    const copy = new Uint8Array(length);
+    this.card.exclusively(() => {
+      this.card.regions.read(addr, copy);
+      this.card.regions.move(region, copy);
+    });
+  }
+
   /** Adds a reference. */
   ref(allocation: Allocation): void {
     const counted = this.#allocations.get(allocation.addr);

@@ -3,9 +3,10 @@
  * (assembly/host/place.ts). All instances of a card in a process share one table, which is the addon's
  * (native/core/regions.h). Without the addon it is here: only the thread of the application runs the card then.
  */
-import { bufferOf, isArrayBuffer, lengthOf, offsetOf } from '../base/intrinsics.js';
+import { bufferOf, lengthOf, offsetOf } from '../base/intrinsics.js';
 import { invalidValue, VerbsError } from '../errors.js';
 import { type NativeAddon, type NativeRegions as NativeTable, native } from '../native.js';
+import { permitMoves, refuseMoves } from './moves.js';
 
 /** Bytes after which the places of the next region begin. Places are numbers: `region * REGION_SPAN + offset`. */
 export const REGION_SPAN = 2 ** 32;
@@ -32,6 +33,8 @@ export interface Regions {
   add(bytes: Uint8Array, isWritable: boolean): number;
   /** Changes whether the card may write a region. */
   setWritable(region: number, isWritable: boolean): void;
+  /** Exchanges the memory of a region. @param bytes as many as it has, of an ArrayBuffer that no program has */
+  move(region: number, bytes: Uint8Array): void;
   /** Removes a region. */
   remove(region: number): void;
   /** Copies the bytes at a place. @returns false if they are not all in its region */
@@ -51,31 +54,9 @@ export function openRegions(cardMemory: Uint8Array): Regions {
 
 const EINVAL = 22;
 
-/**
- * Before version 13, V8 moves the memory of an ArrayBuffer that a program transfers with another length, even if a
- * second ArrayBuffer has the memory as well.
- */
-const movesMemory = () => 'transfer' in ArrayBuffer.prototype && Number.parseInt(process.versions.v8, 10) < 13;
-
-/** Refuses to transfer a buffer with another length, as far as the program calls the methods of the buffer itself. */
-function refuseMoves(buffer: ArrayBufferLike): void {
-  if (!isArrayBuffer(buffer)) return;
-  for (const name of ['transfer', 'transferToFixedLength'] as const) {
-    const method = Reflect.get(ArrayBuffer.prototype, name) as (length?: number) => ArrayBuffer;
-    const value = (length: number = buffer.byteLength) => {
-      if (length === buffer.byteLength) return method.call(buffer);
-      throw invalidValue(
-        `the ArrayBuffer was registered: ${name}(${length}) would move its ${buffer.byteLength} bytes, which V8 before ` +
-          'version 13 does while peers access them. Slice it, or transfer it with its length',
-      );
-    };
-    Reflect.defineProperty(buffer, name, { value, configurable: true, writable: true });
-  }
-}
-
 /** A region, as its table knows it in JavaScript. */
 interface Region {
-  readonly bytes: Uint8Array;
+  bytes: Uint8Array;
   isWritable: boolean;
 }
 
@@ -107,9 +88,9 @@ export class NativeRegions implements Regions {
   }
 
   add(bytes: Uint8Array, isWritable: boolean): number {
-    if (movesMemory()) refuseMoves(bufferOf(bytes));
     const region = this.#regions.add(bytes, isWritable);
     if (region > 0) {
+      refuseMoves(bufferOf(bytes));
       this.#added[region] = { bytes, isWritable };
       return region;
     }
@@ -129,8 +110,20 @@ export class NativeRegions implements Regions {
     if (known) known.isWritable = isWritable;
   }
 
+  move(region: number, bytes: Uint8Array): void {
+    const known = this.#added[region];
+    if (known === undefined) return;
+    this.#regions.move(region, bytes);
+    permitMoves(bufferOf(known.bytes));
+    refuseMoves(bufferOf(bytes));
+    known.bytes = bytes;
+  }
+
   remove(region: number): void {
+    const known = this.#added[region];
+    if (known === undefined) return;
     this.#regions.remove(region);
+    permitMoves(bufferOf(known.bytes));
     this.#added[region] = undefined;
   }
 
@@ -192,6 +185,11 @@ export class OwnRegions implements Regions {
   setWritable(region: number, isWritable: boolean): void {
     const found = this.#byNumber.get(region);
     if (found) found.isWritable = isWritable;
+  }
+
+  move(region: number, bytes: Uint8Array): void {
+    const found = this.#byNumber.get(region);
+    if (found) found.bytes = bytes;
   }
 
   remove(region: number): void {

@@ -8,7 +8,7 @@ import { copyInto } from '../verbs/objects/copy.js';
 import type { Qp } from '../verbs/objects/qp.js';
 import type { Wc } from '../verbs/work/wc.js';
 import type { SendWr, Sge } from '../verbs/work/wr.js';
-import type { SendBuffer, SendPool } from './pools/sendpool.js';
+import { SendBuffer, type SendPool } from './pools/sendpool.js';
 
 /** The work request of a request, whose completion settles the promise. */
 export type Request = SendWr & { readonly wrId: number; readonly signaled: true };
@@ -31,12 +31,25 @@ export interface Slot {
   sge(length: number): Sge;
 }
 
+/** A slot with memory that is not of the pool. */
+export interface SlotInPlace extends Slot {
+  /** A request has the slot, which is going to be posted. */
+  take(): void;
+  /** The request is complete, or was not posted, or its queue pair is in ERR. */
+  release(): void;
+}
+
 /** The slot of a request without memory of ours. */
-const WITHOUT_MEMORY: Slot = { bytes: Buffer.alloc(0), sge: () => ({ addr: 0, length: 0, lkey: 0 }) };
+const WITHOUT_MEMORY: SlotInPlace = {
+  bytes: Buffer.alloc(0),
+  sge: () => ({ addr: 0, length: 0, lkey: 0 }),
+  take() {},
+  release() {},
+};
 
 interface SlotWaiter {
   readonly cancellation: Cancellation;
-  readonly bytes: number;
+  readonly memory: number | SlotInPlace;
   resolve(slot: Slot): void;
   reject(error: unknown): void;
 }
@@ -76,20 +89,20 @@ export class SendQueue {
    * Posts a request as soon as a slot is free, in order. If the wait ends before that, the request is not sent and the
    * caller may change its data.
    * @param timeoutText start of the ETIMEDOUT message
-   * @param bytes memory that the request needs at least; 0 = none, its memory is the caller's
+   * @param memory bytes of the pool that the request needs at least, or memory of the caller; 0 = none
    * @param build makes the work request when it is posted, at once if a slot is free; its exception rejects the promise
    * @param finish makes the result after the completion
    */
   async submit<T>(
     timeoutText: string,
     wait: WaitOptions,
-    bytes: number,
+    memory: number | SlotInPlace,
     build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     checkWait(wait);
     const cancellation = { isCancelled: false };
-    return waitFor(this.#execute(cancellation, bytes, build, finish), timeoutText, wait, () => {
+    return waitFor(this.#execute(cancellation, memory, build, finish), timeoutText, wait, () => {
       cancellation.isCancelled = true;
       this.#waiting = this.#waiting.filter((other) => other.cancellation !== cancellation);
       this.#resolveIdle();
@@ -109,12 +122,12 @@ export class SendQueue {
 
   async #execute<T>(
     cancellation: Cancellation,
-    bytes: number,
+    memory: number | SlotInPlace,
     build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     const isFirst = this.#waiting.length === 0 && this.#endReason === undefined;
-    const slot = (isFirst ? this.#takeSlot(bytes) : undefined) ?? (await this.#waitForSlot(cancellation, bytes));
+    const slot = (isFirst ? this.#takeSlot(memory) : undefined) ?? (await this.#waitForSlot(cancellation, memory));
     const id = this.#freeIds.pop() ?? this.#inFlight.length;
     this.#inFlight[id] = undefined;
     try {
@@ -166,7 +179,8 @@ export class SendQueue {
 
   /** The requests that wait for a slot, and the bytes of memory that they need. */
   get waiting(): { readonly count: number; readonly bytes: number } {
-    return { count: this.#waiting.length, bytes: this.#waiting.reduce((sum, { bytes }) => sum + bytes, 0) };
+    const bytes = this.#waiting.reduce((sum, { memory }) => sum + (typeof memory === 'number' ? memory : 0), 0);
+    return { count: this.#waiting.length, bytes };
   }
 
   /** Resolves when no request is in flight or waiting. */
@@ -180,13 +194,15 @@ export class SendQueue {
   }
 
   /** @returns undefined when the request has to wait @throws VerbsError ENOMEM as `SendPool.take` */
-  #takeSlot(bytes: number): Slot | undefined {
+  #takeSlot(memory: number | SlotInPlace): Slot | undefined {
     if (this.#isPaused || this.#used >= this.#count) return undefined;
-    if (bytes === 0) {
+    const slot = memory === 0 ? WITHOUT_MEMORY : memory;
+    if (typeof slot !== 'number') {
       this.#used++;
-      return WITHOUT_MEMORY;
+      slot.take();
+      return slot;
     }
-    const buffer = this.#pool.take(bytes, this.#heldBytes);
+    const buffer = this.#pool.take(slot, this.#heldBytes);
     if (buffer === undefined) {
       // Otherwise the completion of an own request serves the next one.
       if (this.#used === 0) this.#pool.wait(this.#serve);
@@ -197,16 +213,16 @@ export class SendQueue {
     return buffer;
   }
 
-  #waitForSlot(cancellation: Cancellation, bytes: number): Promise<Slot> {
+  #waitForSlot(cancellation: Cancellation, memory: number | SlotInPlace): Promise<Slot> {
     if (this.#endReason !== undefined) return Promise.reject(this.#endReason.error);
-    return new Promise((resolve, reject) => this.#waiting.push({ cancellation, bytes, resolve, reject }));
+    return new Promise((resolve, reject) => this.#waiting.push({ cancellation, memory, resolve, reject }));
   }
 
   /** Gives free slots to the requests that wait, in order. @returns whether no request waits for memory any more */
   readonly #serve = (): boolean => {
     for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
       try {
-        const slot = this.#takeSlot(next.bytes);
+        const slot = this.#takeSlot(next.memory);
         if (slot === undefined) return this.#used > 0 || this.#isPaused;
         next.resolve(slot);
       } catch (error) {
@@ -219,8 +235,10 @@ export class SendQueue {
 
   #releaseSlot(slot: Slot): void {
     this.#used--;
-    this.#heldBytes -= slot.bytes.length;
-    if (slot !== WITHOUT_MEMORY) this.#pool.release(slot as SendBuffer);
+    if (slot instanceof SendBuffer) {
+      this.#heldBytes -= slot.bytes.length;
+      this.#pool.release(slot);
+    } else (slot as SlotInPlace).release();
     this.#serve();
     this.#resolveIdle();
   }
@@ -239,9 +257,9 @@ export function memoryFor(data: Uint8Array | Sge): number {
   return data instanceof Uint8Array ? Math.max(data.length, 1) : 0;
 }
 
-/** Returns the data as registered memory, copying bytes to the slot. */
+/** Returns the data as registered memory, copying bytes to the slot unless they are in place. */
 export function stage(slot: Slot, data: Uint8Array | Sge): Sge {
   if (!(data instanceof Uint8Array)) return data;
-  copyInto(slot.bytes, data);
+  if (slot instanceof SendBuffer) copyInto(slot.bytes, data);
   return slot.sge(data.length);
 }

@@ -19,6 +19,7 @@ const TABLES = {
 const delegate = (to: Regions): Omit<Regions, 'imports'> => ({
   add: (bytes, isWritable) => to.add(bytes, isWritable),
   setWritable: (region, isWritable) => to.setWritable(region, isWritable),
+  move: (region, bytes) => to.move(region, bytes),
   remove: (region) => to.remove(region),
   read: (place, into) => to.read(place, into),
 });
@@ -98,6 +99,34 @@ describe.each(Object.entries(TABLES))('a table %s', (_, open) => {
     expect(atomic(region, 0, 2, 64)).toBe(0);
     table.setWritable(region, true);
     for (const size of [8, 60]) expect(place(region, 0, 0, size)).toBe(1);
+  });
+
+  test('gives a region other memory under its number, with the same right', () => {
+    const card = cardMemory();
+    const table = open(card);
+    const [first, second] = [new Uint8Array(64), new Uint8Array(100).fill(7)];
+    const region = table.add(first, true);
+    const { fetch, place } = table.imports;
+    table.move(region, second);
+    for (const [at, size] of [
+      [90, 8],
+      [40, 60],
+    ] as const) {
+      card.fill(0, 0, size);
+      second.fill(7);
+      expect(fetch(region, at, 0, size)).toBe(1);
+      expect([...card.subarray(0, size)]).toEqual(Array(size).fill(7));
+      card.fill(9, 0, size);
+      expect(place(region, at, 0, size)).toBe(1);
+    }
+    expect(first).toEqual(new Uint8Array(64));
+    expect(second[99]).toBe(9);
+    table.setWritable(region, false);
+    table.move(region, first);
+    expect([fetch(region, 60, 0, 8), fetch(region, 0, 0, 64), place(region, 0, 0, 8)]).toEqual([0, 1, 0]);
+    table.remove(region);
+    table.move(region, second);
+    expect(fetch(region, 0, 0, 8)).toBe(0);
   });
 
   test('reads a place for JavaScript', () => {

@@ -19,6 +19,7 @@ enum Action {
   ADD,
   REMOVE,
   SET_WRITABLE,
+  MOVE,
   READ,
   COUNT,
 }
@@ -63,6 +64,12 @@ class Side {
         return table.remove(region);
       case Action.SET_WRITABLE:
         return table.setWritable(region, (first & 1) !== 0);
+      case Action.MOVE: {
+        const memory = new Uint8Array(new ArrayBuffer(1 + (first % 300)));
+        const index = numbers.indexOf(region);
+        if (index >= 0) memories[index] = memory;
+        return table.move(region, memory);
+      }
       default: {
         const into = new Uint8Array(third % 400);
         return table.read((region >>> 0) * 2 ** 32 + first, into) ? [...into] : undefined;

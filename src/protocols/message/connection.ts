@@ -10,8 +10,9 @@ import { type Checks, checkOptions, checkU32, wrongType } from '../../base/optio
 import { setImmediate } from '../../base/timers.js';
 import { WAIT_CHECKS, type WaitOptions, waitFor } from '../../base/waiting.js';
 import { VerbsError } from '../../errors.js';
+import { CallMemory } from '../../transport/callmemory.js';
 import { Endpoints } from '../../transport/endpoints.js';
-import { type BuildRequest, memoryFor, type Slot, stage } from '../../transport/sendqueue.js';
+import { type BuildRequest, memoryFor, type Slot, type SlotInPlace, stage } from '../../transport/sendqueue.js';
 import type { AccessFlags } from '../../verbs/access.js';
 import { inspectAs } from '../../verbs/diagnose/describe.js';
 import type { Context } from '../../verbs/objects/context.js';
@@ -81,7 +82,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
     this.#resources = resources;
     this.#peer = peer;
     this.#messages = resources?.messages ?? new MessageQueue();
-    this.#oneSided = new OneSided((...request) => this.#submit(...request), this.messageBytes);
+    const callMemory = (memory: Uint8Array, access: AccessFlags) => this.#callMemory(memory, access);
+    this.#oneSided = new OneSided({ submit: (...request) => this.#submit(...request), callMemory }, this.messageBytes);
     this.#life = new Lifecycle(settings.closeTimeout, {
       drained: () => resources?.sendQueue.idle(),
       stop: (reason, isLocal) => this.#stop(reason, isLocal),
@@ -166,8 +168,8 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   /**
    * Sends a message. Resolves when the peer's adapter has acknowledged it. At most `sends` requests are in flight;
    * others wait.
-   * @param message text, which is sent as UTF-8; bytes, which are copied when the request is posted; or a
-   * scatter/gather element of registered memory. Do not change the latter two before the promise settles
+   * @param message text, which is sent as UTF-8; bytes; or a scatter/gather element of registered memory. Do not change
+   * the latter two before the promise settles. Long bytes are not copied
    * @throws TypeError, RangeError for wrong arguments; VerbsError EMSGSIZE when longer than `messageBytes` or
    * `peerMessageBytes`, EBUSY when the connection is a stream, ECONNRESET when the connection has ended, ETIMEDOUT
    * after `timeout`; the signal's reason; WcError when the request failed
@@ -187,22 +189,28 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
       const text = `the message has ${length} bytes, at most ${limit} are allowed`;
       throw new VerbsError('EMSGSIZE', text);
     }
-    return this.post(() => ({ data, imm }), memoryFor(data), wait);
+    const memory = data instanceof Uint8Array ? this.#callMemory(data, []) : undefined;
+    try {
+      await this.post(() => ({ data, imm }), memory?.part(0, length) ?? memoryFor(data), wait);
+    } finally {
+      memory?.end();
+    }
   }
 
   /**
    * @internal Sends a message that `build` makes when the request is posted. Also used by the stream.
-   * @param bytes room for data that is no registered memory, of which `build` gets the actual size
+   * @param memory the data in place; or room for data that is no registered memory, of which `build` gets the actual
+   * size
    */
   post(
     build: (room: number) => { data: Uint8Array | Sge; imm: number | undefined },
-    bytes: number,
+    memory: number | SlotInPlace,
     wait: WaitOptions = {},
   ): Promise<void> {
     return this.#submit(
       'no acknowledgement of the SEND',
       wait,
-      bytes,
+      memory,
       (slot, wrId) => {
         const { data, imm } = build(slot.bytes.length);
         const sgList = stage(slot, data);
@@ -245,10 +253,10 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   }
 
   /**
-   * Writes to the peer's memory (RDMA WRITE). Resolves when the peer's adapter has acknowledged all of it. Data longer
-   * than `messageBytes` is sent in several requests.
+   * Writes to the peer's memory (RDMA WRITE). Resolves when the peer's adapter has acknowledged all of it. Long data is
+   * sent in several requests.
    * @param remote the peer's `mr.remote`
-   * @param data bytes, copied as by `send`; or one scatter/gather element of registered memory
+   * @param data bytes, as for `send`; or one scatter/gather element of registered memory
    * @throws RangeError outside the region; otherwise as `send`
    */
   write(remote: RemoteMemory, data: Uint8Array | Sge, options: WriteOptions = {}): Promise<void> {
@@ -256,7 +264,7 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   }
 
   /**
-   * Reads the peer's memory (RDMA READ). More than `messageBytes` is read in several requests.
+   * Reads the peer's memory (RDMA READ). A long part is read in several requests.
    * @param remote the peer's `mr.remote`
    * @throws RangeError outside the region; otherwise as `send`
    */
@@ -363,13 +371,18 @@ export class Connection extends EventEmitter<{ end: []; close: [error?: Error] }
   #submit<T>(
     timeoutText: string,
     wait: WaitOptions,
-    bytes: number,
+    memory: number | SlotInPlace,
     build: BuildRequest,
     finish: (slot: Slot) => T,
   ): Promise<T> {
     if (!this.isOpen) return Promise.reject(new VerbsError('ECONNRESET', `the connection is ${this.#life.state}`));
     if (this.#resources === undefined) return Promise.reject(this.#noQueuePair());
-    return this.#resources.sendQueue.submit(timeoutText, wait, bytes, build, finish);
+    return this.#resources.sendQueue.submit(timeoutText, wait, memory, build, finish);
+  }
+
+  /** See `CallMemory.over`. */
+  #callMemory(memory: Uint8Array, access: AccessFlags): CallMemory | undefined {
+    return this.isOpen && this.#resources ? CallMemory.over(this.#resources.qp.pd, memory, access) : undefined;
   }
 
   #noQueuePair(): Error {

@@ -1,7 +1,9 @@
-/** READ, WRITE and atomics on the peer's memory. Data longer than one slot is split into several requests. */
+/** READ, WRITE and atomics on the peer's memory. Long data is split into several requests. */
 import { anything, type Checks, checkInteger, checkOptions, checkU32 } from '../../base/options.js';
 import { WAIT_CHECKS, type WaitOptions } from '../../base/waiting.js';
-import { type BuildRequest, memoryFor, type Slot, stage } from '../../transport/sendqueue.js';
+import type { CallMemory } from '../../transport/callmemory.js';
+import { type BuildRequest, memoryFor, type Slot, type SlotInPlace, stage } from '../../transport/sendqueue.js';
+import type { AccessFlags } from '../../verbs/access.js';
 import { copyInto } from '../../verbs/objects/copy.js';
 import type { RemoteMemory } from '../../verbs/objects/mr.js';
 import type { Sge } from '../../verbs/work/wr.js';
@@ -36,26 +38,34 @@ const ATOMIC_CHECKS: Checks<AtomicOptions> = { ...WAIT_CHECKS, offset: anything 
 const READ_CHECKS: Checks<ReadOptions> = { ...ATOMIC_CHECKS, length: anything };
 const WRITE_CHECKS: Checks<WriteOptions> = { ...ATOMIC_CHECKS, imm: checkU32 };
 
-/** Submits one request and waits for its completion: see `Requests.submit`. */
-export type SubmitRequest = <T>(
-  timeoutText: string,
-  wait: WaitOptions,
-  bytes: number,
-  build: BuildRequest,
-  finish: (slot: Slot) => T,
-) => Promise<T>;
+/** The requests of a connection. */
+export interface Requests {
+  /** Submits one request and waits for its completion: see `SendQueue.submit`. */
+  submit<T>(
+    timeoutText: string,
+    wait: WaitOptions,
+    memory: number | SlotInPlace,
+    build: BuildRequest,
+    finish: (slot: Slot) => T,
+  ): Promise<T>;
+  /** Lets requests use memory of the program in place: see `CallMemory.over`. */
+  callMemory(memory: Uint8Array, access: AccessFlags): CallMemory | undefined;
+}
+
+/** Bytes of a request that uses memory of the program in place. Each is progress when it is acknowledged. */
+const IN_PLACE_BYTES = 2 ** 20;
 
 type AtomicOperation =
   | { readonly opcode: 'ATOMIC_CMP_AND_SWP'; readonly compareAdd: bigint; readonly swap: bigint }
   | { readonly opcode: 'ATOMIC_FETCH_AND_ADD'; readonly compareAdd: bigint };
 
 export class OneSided {
-  readonly #submit: SubmitRequest;
+  readonly #requests: Requests;
   readonly #chunkBytes: number;
 
-  /** @param chunkBytes most bytes that one request carries */
-  constructor(submit: SubmitRequest, chunkBytes: number) {
-    this.#submit = submit;
+  /** @param chunkBytes most bytes that one request carries in memory of ours */
+  constructor(requests: Requests, chunkBytes: number) {
+    this.#requests = requests;
     this.#chunkBytes = chunkBytes;
   }
 
@@ -64,10 +74,11 @@ export class OneSided {
     const { length } = data;
     checkInteger('offset', offset, 0, remote.length);
     checkInteger('data.length', length, 0, remote.length - offset);
-    if (!(data instanceof Uint8Array)) return this.#write(remote, offset, data, imm, wait);
-    await this.#inChunks(length, (at, bytes) => {
+    if (!(data instanceof Uint8Array)) return this.#write(remote, offset, data, 0, imm, wait);
+    await this.#inChunks(data, [], (at, bytes, part) => {
+      const chunk = data.subarray(at, at + bytes);
       const isLast = at + bytes === length;
-      return this.#write(remote, offset + at, data.subarray(at, at + bytes), isLast ? imm : undefined, wait);
+      return this.#write(remote, offset + at, chunk, part ?? memoryFor(chunk), isLast ? imm : undefined, wait);
     });
   }
 
@@ -77,17 +88,19 @@ export class OneSided {
     checkInteger('length', length, 0, remote.length - offset);
     // every byte is read before the caller gets it
     const data = Buffer.allocUnsafe(length);
-    await this.#inChunks(length, (at, bytes) =>
-      this.#submit(
+    await this.#inChunks(data, ['localWrite'], (at, bytes, part) =>
+      this.#requests.submit(
         'no response to the READ',
         wait,
-        Math.max(bytes, 1),
+        part ?? Math.max(bytes, 1),
         (slot, wrId) => {
           const remoteAddr = addrAt(remote, offset + at);
           const sgList = slot.sge(bytes);
           return { opcode: 'RDMA_READ', wrId, signaled: true, sgList, remoteAddr, rkey: remote.rkey };
         },
-        (slot) => copyInto(data, slot.bytes.subarray(0, bytes), at),
+        (slot) => {
+          if (part === undefined) copyInto(data, slot.bytes.subarray(0, bytes), at);
+        },
       ),
     );
     return data;
@@ -97,7 +110,7 @@ export class OneSided {
     const call = operation.opcode === 'ATOMIC_CMP_AND_SWP' ? 'compareSwap' : 'fetchAdd';
     const { offset = 0, ...wait } = checkOptions(call, options, ATOMIC_CHECKS);
     checkInteger('offset', offset, 0, remote.length - 8);
-    return this.#submit(
+    return this.#requests.submit(
       'no response to the atomic',
       wait,
       8,
@@ -118,13 +131,14 @@ export class OneSided {
     remote: RemoteMemory,
     offset: number,
     data: Uint8Array | Sge,
+    memory: number | SlotInPlace,
     imm: number | undefined,
     wait: WaitOptions,
   ): Promise<void> {
-    return this.#submit(
+    return this.#requests.submit(
       'no acknowledgement of the WRITE',
       wait,
-      memoryFor(data),
+      memory,
       (slot, wrId) => {
         const sgList = stage(slot, data);
         const remoteAddr = addrAt(remote, offset);
@@ -137,11 +151,29 @@ export class OneSided {
     );
   }
 
-  async #inChunks(length: number, sendChunk: (at: number, bytes: number) => Promise<void>): Promise<void> {
+  /**
+   * Sends a request for each chunk of data. None of them uses the data any more when the promise settles.
+   * @param access rights to the data, as memory of the program
+   */
+  async #inChunks(
+    data: Uint8Array,
+    access: AccessFlags,
+    sendChunk: (at: number, bytes: number, part: SlotInPlace | undefined) => Promise<void>,
+  ): Promise<void> {
+    const { length } = data;
+    const memory = this.#requests.callMemory(data, access);
+    const chunkBytes = memory ? IN_PLACE_BYTES : this.#chunkBytes;
     const chunks: Promise<void>[] = [];
-    for (let at = 0; at === 0 || at < length; at += this.#chunkBytes)
-      chunks.push(sendChunk(at, Math.min(this.#chunkBytes, length - at)));
-    await Promise.all(chunks);
+    for (let at = 0; at === 0 || at < length; at += chunkBytes) {
+      const bytes = Math.min(chunkBytes, length - at);
+      chunks.push(sendChunk(at, bytes, memory?.part(at, bytes)));
+    }
+    try {
+      await Promise.all(chunks);
+    } finally {
+      await Promise.allSettled(chunks);
+      memory?.end();
+    }
   }
 }
 

@@ -271,6 +271,11 @@ export class Mr extends Resource {
     return this;
   }
 
+  /** @internal Gives memory back to the program, and goes on with a copy of it. */
+  copyAway(): void {
+    this.#memory.copyAway(this.#registration.allocation);
+  }
+
   /** @internal */
   protected override describe(): Description {
     const { length, addr, lkey, rkey, access } = this;

@@ -130,6 +130,20 @@ TEST_CASE("a region that was removed is gone, and its number is used again") {
   CHECK(t.regions->At(static_cast<uint64_t>(first) << 32, 11) == nullptr);
 }
 
+TEST_CASE("a region that moves has other memory under its number, and keeps its right") {
+  Table t;
+  std::vector<uint8_t> next(20, 7);
+  t.regions->SetWritable(t.region, false);
+  t.regions->Move(t.region, next.data(), next.size());
+  CHECK(t.regions->Fetch(t.region, 12, 256, 8));
+  CHECK(t.card[256] == 7);
+  CHECK_FALSE(t.regions->Fetch(t.region, 13, 256, 8));
+  CHECK_FALSE(t.regions->Place(t.region, 0, 256, 8));
+  t.regions->Remove(t.region);
+  t.regions->Move(t.region, next.data(), next.size());
+  CHECK_FALSE(t.regions->Fetch(t.region, 0, 256, 8));
+}
+
 TEST_CASE("a card has at most 2^20 regions") {
   Table t;
   for (uint32_t i = 1; i < 1u << 20; i++) REQUIRE(t.regions->Add(t.memory.data(), 1, true) != 0);
