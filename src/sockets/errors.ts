@@ -49,6 +49,9 @@ function systemError(syscall: string, code: string, details: Details = {}): Syst
 /** The peer has ended the connection without saying that it has written all. */
 export const reset = (): SystemError => systemError('read', 'ECONNRESET');
 
+/** The option `onread` gives no memory for the bytes that have come. */
+export const noReadBuffer = (): SystemError => systemError('read', 'ENOBUFS');
+
 /** A write after the peer has said that it reads no more. */
 export const brokenPipe = (): SystemError => systemError('write', 'EPIPE');
 

@@ -1,36 +1,25 @@
 /** The option `onread` of a socket: bytes go into memory of the program, instead of events. */
 import { callProgram } from '../base/uncaught.js';
 import type { DataSink } from '../transport/duplexsides.js';
+import { noReadBuffer } from './errors.js';
 import type { OnRead } from './options.js';
+import type { Transport } from './protocol.js';
 
-const NONE = Buffer.alloc(0);
-
-export class OnReadSink implements DataSink {
+export class OnReadSink implements DataSink<Transport> {
   readonly #options: OnRead;
-  #rest: Buffer = NONE;
 
   constructor(options: OnRead) {
     this.#options = options;
   }
 
-  get hasRest(): boolean {
-    return this.#rest.length > 0;
-  }
-
-  take(data: Buffer): boolean {
-    this.#rest = data;
-    return this.takeRest();
-  }
-
-  takeRest(): boolean {
+  take(channel: Transport, onRead: (bytes: number) => void): boolean {
     const { buffer, callback } = this.#options;
-    while (this.hasRest) {
-      const memory = typeof buffer === 'function' ? buffer() : buffer;
-      const part = this.#rest.subarray(0, memory.length);
-      memory.set(part);
-      this.#rest = this.#rest.subarray(part.length);
-      if (callProgram(() => callback(part.length, memory), true) === false) return false;
-    }
-    return true;
+    const memory = typeof buffer === 'function' ? callProgram(buffer, NONE) : buffer;
+    if (memory.length === 0) throw noReadBuffer();
+    const bytes = channel.readInto(memory);
+    onRead(bytes);
+    return callProgram(() => callback(bytes, memory), true) !== false;
   }
 }
+
+const NONE = new Uint8Array(0);

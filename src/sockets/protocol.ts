@@ -33,6 +33,11 @@ export interface TransportListener {
 
 /** One connection. */
 export interface Transport extends ByteChannel {
+  /**
+   * Reads the next bytes into memory, as many as it has room for, or fewer. Only with `hasData`.
+   * @returns their number
+   */
+  readInto(memory: Uint8Array): number;
   /** Protection domain for the queue pair. */
   readonly pd: Pd;
   /** Options for the queue pair. */

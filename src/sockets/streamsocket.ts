@@ -61,7 +61,7 @@ export abstract class StreamSocket extends Duplex {
   /** Our end was said, in a protocol that cannot say it: the peer is taken to write no more. */
   #isPeerEndAssumed = false;
   #isRefed = true;
-  #reading: ReadSide;
+  #reading: ReadSide<Transport>;
   #writing = this.#newWriteSide();
   #finalCallback: ((error?: Error | null) => void) | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
@@ -432,13 +432,13 @@ export abstract class StreamSocket extends Duplex {
 
   // ---- reading and writing ----
 
-  #newReadSide(): ReadSide {
+  #newReadSide(): ReadSide<Transport> {
     const onRead = (bytes: number) => {
       this.bytesRead += bytes;
       this.#touch();
     };
     const { onread } = this.#options;
-    return new ReadSide(this, onRead, onread && new OnReadSink(onread));
+    return new ReadSide<Transport>(this, onRead, onread && new OnReadSink(onread));
   }
 
   #newWriteSide(): WriteSide {

@@ -20,20 +20,21 @@ export interface ByteChannel {
 }
 
 /** Takes the bytes of a stream in place of its events `data`. */
-export interface DataSink {
-  /** Whether bytes were left over when the program wanted no more. */
-  readonly hasRest: boolean;
-  /** Takes bytes. Only without a rest. @returns whether the program wants more */
-  take(data: Buffer): boolean;
-  /** Takes the rest. @returns whether the program wants more */
-  takeRest(): boolean;
+export interface DataSink<Channel extends ByteChannel> {
+  /**
+   * Takes bytes of a channel that has some.
+   * @param onRead to be called with their number before the program gets them
+   * @returns whether the program wants more
+   * @throws the errors of the channel
+   */
+  take(channel: Channel, onRead: (bytes: number) => void): boolean;
 }
 
 /** The side that the program reads from. */
-export class ReadSide {
+export class ReadSide<Channel extends ByteChannel = ByteChannel> {
   readonly #stream: Readable;
   readonly #onRead: (bytes: number) => void;
-  readonly #sink: DataSink | undefined;
+  readonly #sink: DataSink<Channel> | undefined;
   #isRequested = false;
   #isEnded = false;
 
@@ -41,7 +42,7 @@ export class ReadSide {
    * @param onRead called with the number of bytes before the program gets them
    * @param sink takes the bytes. Default: the stream
    */
-  constructor(stream: Readable, onRead: (bytes: number) => void = () => {}, sink?: DataSink) {
+  constructor(stream: Readable, onRead: (bytes: number) => void = () => {}, sink?: DataSink<Channel>) {
     this.#stream = stream;
     this.#onRead = onRead;
     this.#sink = sink;
@@ -62,16 +63,22 @@ export class ReadSide {
    * @returns whether the program has got the end by this call
    * @throws the errors of `channel.read`
    */
-  deliver(channel: ByteChannel): boolean {
+  deliver(channel: Channel): boolean {
     const sink = this.#sink;
-    if (sink?.hasRest && this.#isRequested) this.#isRequested = sink.takeRest();
     while (this.#isRequested && channel.hasData && !this.#stream.destroyed) {
-      const data = channel.read();
-      this.#onRead(data.length);
-      this.#isRequested = sink === undefined ? this.push(data) : sink.take(data);
+      const wantsMore = sink === undefined ? this.#pushFrom(channel) : sink.take(channel, this.#onRead);
+      // a call of `pause` meanwhile holds
+      if (!wantsMore) this.#isRequested = false;
     }
-    const isEmpty = !channel.hasData && sink?.hasRest !== true;
-    return !this.#stream.destroyed && isEmpty && channel.isPeerEnded && this.end();
+    // a stream holds the end back itself while it is paused
+    const takesEnd = sink === undefined || this.#isRequested;
+    return takesEnd && !this.#stream.destroyed && !channel.hasData && channel.isPeerEnded && this.end();
+  }
+
+  #pushFrom(channel: Channel): boolean {
+    const data = channel.read();
+    this.#onRead(data.length);
+    return this.push(data);
   }
 
   /** Pushes data, also unrequested. Listeners may throw or destroy the stream. @returns whether more is requested */

@@ -78,9 +78,25 @@ export class ReceiveBuffer {
 
   /** Reads at most `max` bytes, which the caller owns. It may return fewer than there are. */
   read(max: number): Buffer {
+    return this.#next(max, ({ mr }, at, count) => mr.copyOut(at, count));
+  }
+
+  /** Reads the next bytes into memory, at most as many as it has room for. @returns their number */
+  readInto(memory: Uint8Array): number {
+    return this.#next(memory.length, ({ mr }, at, count) => {
+      mr.copyTo(memory.subarray(0, count), at);
+      return count;
+    });
+  }
+
+  /**
+   * Takes bytes of the first piece.
+   * @param copy copies `count` bytes at an offset of the piece's region, before the peer may write there again
+   */
+  #next<T>(max: number, copy: (piece: Piece, at: number, count: number) => T): T {
     const piece = this.#pieces[0] as Piece;
     const count = Math.min(max, this.#filled, piece.bytes - this.#read);
-    const data = piece.mr.copyOut(piece.offset + this.#read, count);
+    const copied = copy(piece, piece.offset + this.#read, count);
     this.#memory.read(count);
     this.#filled -= count;
     this.#read += count;
@@ -90,7 +106,7 @@ export class ReceiveBuffer {
       this.#memory.release(piece, this.canGrant);
     }
     this.#retire(count);
-    return data;
+    return copied;
   }
 
   /** Counts the messages that end within the bytes which were read. */

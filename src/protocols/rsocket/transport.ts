@@ -227,6 +227,12 @@ export class RsocketTransport implements Transport, IomapTransport {
     return data;
   }
 
+  readInto(memory: Uint8Array): number {
+    const bytes = this.#received.readInto(memory);
+    this.#giveCredits();
+    return bytes;
+  }
+
   write(unsent: ChunkQueue): void {
     this.#iomap.sendMappings();
     while (unsent.bytes > 0) {

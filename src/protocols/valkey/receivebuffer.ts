@@ -45,4 +45,12 @@ export class ReceiveBuffer {
     this.#read += data.length;
     return data;
   }
+
+  /** Reads the next bytes into memory, at most as many as it has room for. @returns their number */
+  readInto(memory: Uint8Array): number {
+    const bytes = Math.min(memory.length, this.filled);
+    this.#mr.copyTo(memory.subarray(0, bytes), this.#read);
+    this.#read += bytes;
+    return bytes;
+  }
 }

@@ -144,6 +144,12 @@ class ValkeyTransport implements Transport {
     return data;
   }
 
+  readInto(memory: Uint8Array): number {
+    const bytes = this.#received.readInto(memory);
+    if (this.#received.isUsedUp) this.#register();
+    return bytes;
+  }
+
   write(unsent: ChunkQueue): void {
     while (unsent.bytes > 0) {
       const room = this.#room();

@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { createMemoryHub, type Device, openDevice } from '../../../src/index.js';
 import { connect, createServer, type Socket, type SocketOptions } from '../../../src/net.js';
 import { eventually } from '../../kit/eventually.js';
@@ -26,11 +26,16 @@ interface Ends {
   close(): Promise<void>;
 }
 
-async function connected(own: Device, other: Device, options: SocketOptions = {}): Promise<Ends> {
+async function connected(
+  own: Device,
+  other: Device,
+  options: SocketOptions = {},
+  onread?: SocketOptions['onread'],
+): Promise<Ends> {
   const server = createServer({ ...options, device: other }).listen(PORT);
   await once(server, 'listening');
   const accepting = once(server, 'connection');
-  const socket = connect({ ...options, device: own, host: HOST, port: PORT });
+  const socket = connect({ ...options, ...(onread && { onread }), device: own, host: HOST, port: PORT });
   const [accepted] = (await accepting) as [Socket];
   if (socket.pending) await once(socket, 'connect');
   const close = async () => {
@@ -186,5 +191,26 @@ test('a connection sends with what little memory is left', async () => {
     while (free(own) > bytes + 8192) if (!(await pd.regMr(bytes).catch(() => undefined))) break;
   expect(free(own)).toBeLessThan(SMALL);
   await send(LARGE, own, other, ends);
+  await ends.close();
+});
+
+test('onread allocates no memory for the bytes', async () => {
+  const memory = Buffer.alloc(65_536);
+  const hash = createHash('sha256');
+  let read = 0;
+  const callback = (bytes: number, buffer: Uint8Array) => {
+    hash.update(buffer.subarray(0, bytes));
+    read += bytes;
+    return true;
+  };
+  const ends = await connected(device, peer, {}, { buffer: memory, callback });
+  const data = randomBytes(MUCH);
+  const allocations = vi.spyOn(Buffer, 'allocUnsafe');
+  for (let at = 0; at < MUCH; at += 100_000)
+    if (!ends.accepted.write(data.subarray(at, at + 100_000))) await once(ends.accepted, 'drain');
+  await eventually(() => expect(read).toBe(MUCH));
+  expect(allocations.mock.calls.filter(([bytes]) => bytes > 4096)).toEqual([]);
+  allocations.mockRestore();
+  expect(hash.digest('hex')).toBe(createHash('sha256').update(data).digest('hex'));
   await ends.close();
 });

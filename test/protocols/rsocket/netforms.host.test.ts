@@ -243,6 +243,45 @@ const PROGRAMS: Programs = {
     return log;
   },
 
+  async 'onread: a pause within the callback holds until resume'(world) {
+    const log: Log = [];
+    const server = world.createServer({}, (socket) => socket.end('hello world'));
+    const port = await listening(server);
+    let got = '';
+    const socket: AnySocket = world.connect({
+      port,
+      onread: {
+        buffer: Buffer.alloc(4),
+        callback(bytes: number, buffer: Buffer) {
+          got += buffer.toString('utf8', 0, bytes);
+          socket.pause();
+          setTimeout(() => log.push(got, socket.resume() === socket), 20);
+          return true;
+        },
+      },
+    } as never);
+    await ended(socket);
+    log.push(got);
+    await closed(server);
+    return log;
+  },
+
+  async 'onread: no memory for bytes that have come is an error'(world) {
+    const log: Log = [];
+    const server = world.createServer({}, (socket) => {
+      socket.on('error', () => {});
+      socket.write('hello');
+    });
+    const port = await listening(server);
+    for (const buffer of [Buffer.alloc(0), () => Buffer.alloc(0)]) {
+      const socket = world.connect({ port, onread: { buffer, callback: () => log.push('called') > 0 } } as never);
+      socket.on('error', (error: NodeJS.ErrnoException) => log.push(error.message, error.code, error.syscall));
+      await new Promise((resolve) => socket.once('close', (hadError) => resolve(log.push(hadError))));
+    }
+    await closed(server);
+    return log;
+  },
+
   async 'all addresses of a name are tried'(world) {
     const log: Log = [];
     const server = world.createServer({}, (socket) => socket.end());
