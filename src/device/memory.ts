@@ -14,6 +14,12 @@ export interface Allocation {
   readonly region: number;
 }
 
+/** A part of an allocation. */
+export interface MemoryPart {
+  readonly offset: number;
+  readonly bytes: number;
+}
+
 interface CountedAllocation extends Allocation {
   refs: number;
 }
@@ -67,14 +73,18 @@ export class CardMemory {
   }
 
   /**
-   * Copies memory outside of the card's own, as it is now. The card goes on with the copy, under the same places, and
-   * does not touch the program's memory any more.
+   * Exchanges memory outside of the card's own for other memory, under the same places. The card does not touch the
+   * program's memory any more.
+   * @param parts that are copied, as they are now; the others are zero
+   * @throws RangeError if the system has not enough memory
    */
-  copyAway({ addr, length, region }: Allocation): void {
+  copyAway({ addr, length, region }: Allocation, parts: Iterable<MemoryPart>): void {
     if (region === 0) return;
+    // the system provides only the pages that are copied
     const copy = new Uint8Array(length);
     this.card.exclusively(() => {
-      this.card.regions.read(addr, copy);
+      for (const { offset, bytes } of parts)
+        this.card.regions.read(addr + offset, copy.subarray(offset, offset + bytes));
       this.card.regions.move(region, copy);
     });
   }

@@ -1,5 +1,7 @@
 /** Memory of the program that is registered for the time of one call, which then copies nothing. */
+import type { MemoryPart } from '../device/memory.js';
 import type { AccessFlags } from '../verbs/access.js';
+import type { DeviceBase } from '../verbs/objects/devicebase.js';
 import type { Domain } from '../verbs/objects/domain.js';
 import { Mr } from '../verbs/objects/mr.js';
 import type { Sge } from '../verbs/work/wr.js';
@@ -24,37 +26,52 @@ export function registerForCall(pd: Domain, memory: Uint8Array, access: AccessFl
   }
 }
 
+/** Share of the regions of a device that the calls in progress have at most. */
+const REGION_SHARE = 1 / 16;
+
+/** Regions of the calls in progress. */
+const regions = new WeakMap<DeviceBase, number>();
+
 /**
  * Long memory of the program that the requests of a call use in place. The call may end before its requests, when its
  * wait does: the card goes on with a copy then.
  */
 export class CallMemory {
   readonly #mr: Mr;
-  #requests = 0;
+  /** The parts of requests in flight. */
+  readonly #parts = new Set<MemoryPart>();
   #isOver = false;
+  #isClosed = false;
 
   private constructor(mr: Mr) {
     this.#mr = mr;
+    count(mr, 1);
   }
 
-  /** @returns undefined as `registerForCall`, and for the card's own memory, which cannot be exchanged for a copy */
+  /**
+   * @returns undefined as `registerForCall`, for the card's own memory, which cannot be exchanged for a copy, and while
+   * many calls are in progress
+   */
   static over(pd: Domain, memory: Uint8Array, access: AccessFlags): CallMemory | undefined {
-    if (pd.device.memory.contains(memory)) return undefined;
+    const { device } = pd;
+    if (device.memory.contains(memory)) return undefined;
+    if ((regions.get(device) ?? 0) >= device.card.options.maxMr * REGION_SHARE) return undefined;
     const mr = registerForCall(pd, memory, access);
     return mr && new CallMemory(mr);
   }
 
   /** Returns a part of the memory for one request. */
-  part(offset: number, length: number): SlotInPlace {
+  part(offset: number, bytes: number): SlotInPlace {
+    const part = { offset, bytes };
     return {
-      bytes: this.#mr.buffer.subarray(offset, offset + length),
-      sge: (bytes): Sge => this.#mr.sge(offset, bytes),
+      bytes: this.#mr.buffer.subarray(offset, offset + bytes),
+      sge: (length): Sge => this.#mr.sge(offset, length),
       take: () => {
-        this.#requests++;
+        this.#parts.add(part);
       },
       release: () => {
-        this.#requests--;
-        this.#closeIfUnused();
+        this.#parts.delete(part);
+        if (this.#isOver && this.#parts.size === 0) this.#close();
       },
     };
   }
@@ -62,12 +79,27 @@ export class CallMemory {
   /** The call is over, and begins no more requests. The program may use its memory. */
   end(): void {
     this.#isOver = true;
-    if (this.#requests > 0) this.#mr.copyAway();
-    this.#closeIfUnused();
+    if (this.#parts.size === 0) {
+      this.#close();
+      return;
+    }
+    try {
+      this.#mr.copyAway(this.#parts);
+    } catch {
+      // without memory for the copy, the requests in flight fail
+      this.#close();
+    }
   }
 
-  #closeIfUnused(): void {
-    // it fails only with its device
-    if (this.#isOver && this.#requests === 0) void this.#mr.close().catch(() => {});
+  #close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    count(this.#mr, -1);
+    // it fails only with its device, and a connection that is freed has closed it
+    void this.#mr.close().catch(() => {});
   }
+}
+
+function count({ pd: { device } }: Mr, change: number): void {
+  regions.set(device, (regions.get(device) ?? 0) + change);
 }

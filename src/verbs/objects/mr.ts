@@ -13,7 +13,7 @@ import {
 } from '../../base/options.js';
 import { Access, Errno, nameOf } from '../../device/codes.js';
 import { hex } from '../../device/decode.js';
-import type { CardMemory } from '../../device/memory.js';
+import type { CardMemory, MemoryPart } from '../../device/memory.js';
 import { invalidType, invalidValue, VerbsError } from '../../errors.js';
 import { type AccessFlags, type AccessName, accessBits, accessNames } from '../access.js';
 import { type Description, jsonNumber } from '../diagnose/describe.js';
@@ -271,9 +271,9 @@ export class Mr extends Resource {
     return this;
   }
 
-  /** @internal Gives memory back to the program, and goes on with a copy of it. */
-  copyAway(): void {
-    this.#memory.copyAway(this.#registration.allocation);
+  /** @internal Gives memory back to the program, and goes on with a copy of parts of it. @throws RangeError */
+  copyAway(parts: Iterable<MemoryPart>): void {
+    this.#memory.copyAway(this.#registration.allocation, parts);
   }
 
   /** @internal */

@@ -28,6 +28,11 @@ async function postedBy({ a }: ConnectionPair, work: () => Promise<unknown>): Pr
   return wrs.map(({ sgList }) => ({ ...sgList }));
 }
 
+/** Lets calls count as if the device had so many regions. */
+function countAsIf({ devices: [{ card }] }: ConnectionPair, maxMr: number): void {
+  Reflect.set(card.options, 'maxMr', maxMr);
+}
+
 /** Counts the regions outside of the card's memory that requests add from now on. */
 function countRegions({ devices: [device] }: ConnectionPair): () => number {
   const { regions } = device.card;
@@ -79,6 +84,42 @@ test('data that is short, or cannot be registered, is copied', async () => {
       expect(addr).toBeLessThan(OUTSIDE);
       expect(length).toBeLessThanOrEqual(65_536);
     }
+  }
+});
+
+test('calls leave most regions of a device to its program', async () => {
+  await using ends = await pair();
+  countAsIf(ends, 64);
+  const mr = await ends.b.share(65_536);
+  const data = pattern(40_000, 4);
+  let own: unknown;
+  const posted = await postedBy(ends, async () => {
+    const written = Array.from({ length: 100 }, () => ends.a.write(mr.remote, data));
+    own = await ends.a.pd.regMr(64);
+    await Promise.all(written);
+  });
+  expect(own).toBeDefined();
+  expect(posted.filter(({ addr }) => addr >= OUTSIDE)).toHaveLength(4);
+  expect(mr.buffer.subarray(0, data.length).equals(data)).toBe(true);
+  const [sge] = await postedBy(ends, () => ends.a.write(mr.remote, data));
+  expect(sge?.addr).toBeGreaterThanOrEqual(OUTSIDE);
+});
+
+test('calls that have ended early count no more', async () => {
+  await using ends = await pair();
+  // one call at once may use memory in place
+  countAsIf(ends, 16);
+  const mr = await ends.b.share(65_536);
+  const data = pattern(40_000, 4);
+  for (let i = 0; i < 5; i++) {
+    const stop = new AbortController();
+    const written = ends.a.write(mr.remote, data, { signal: stop.signal });
+    if (i % 2 === 0) await setImmediate();
+    stop.abort(new Error('enough'));
+    await written.catch(() => {});
+    await ends.a.send('behind it');
+    const [sge] = await postedBy(ends, () => ends.a.write(mr.remote, data));
+    expect(sge?.addr).toBeGreaterThanOrEqual(OUTSIDE);
   }
 });
 
