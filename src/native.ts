@@ -211,7 +211,7 @@ export interface NativeRegions {
    */
   add(bytes: Uint8Array, isWritable: boolean): number;
   setWritable(region: number, isWritable: boolean): void;
-  /** The region has other memory from now on. */
+  /** The region has other memory from now on. @param bytes of an ArrayBuffer that nobody else has */
   move(region: number, bytes: Uint8Array): void;
   remove(region: number): void;
   /** Copies what is at an offset of a region. @returns false if that is not all in the region */

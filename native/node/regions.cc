@@ -66,7 +66,9 @@ class RegionsObject : public Napi::ObjectWrap<RegionsObject> {
     auto bytes = BytesAt(info, 0);
     // V8 may make several objects of the card's memory
     if (regions_->Overlaps(bytes.Data(), bytes.ByteLength())) return Result(info, -EINVAL);
-    const Napi::Value owner = OwnerOf(bytes);
+    Napi::Value owner = bytes.ArrayBuffer();
+    // nothing takes the memory of a SharedArrayBuffer away
+    if (owner.IsArrayBuffer()) owner = SecondOwner(owner.As<Napi::ArrayBuffer>());
     if (owner.IsEmpty()) return Result(info, -EOPNOTSUPP);
     const uint32_t region = regions_->Add(bytes.Data(), bytes.ByteLength(), BoolAt(info, 1));
     if (region != 0) owners_[region] = Napi::Persistent(owner.As<Napi::Object>());
@@ -78,15 +80,13 @@ class RegionsObject : public Napi::ObjectWrap<RegionsObject> {
     regions_->SetWritable(info[0].As<Napi::Number>(), BoolAt(info, 1));
   }
 
-  // move(region, bytes)
+  // move(region, bytes): nobody else has their ArrayBuffer, so that it keeps its memory
   void Move(const Napi::CallbackInfo& info) {
-    const uint32_t region = info[0].As<Napi::Number>();
     auto bytes = BytesAt(info, 1);
-    const Napi::Value owner = OwnerOf(bytes);
-    const auto known = owners_.find(region);
-    if (known == owners_.end() || owner.IsEmpty()) return;
-    regions_->Move(region, bytes.Data(), bytes.ByteLength());
-    known->second = Napi::Persistent(owner.As<Napi::Object>());
+    const auto known = owners_.find(info[0].As<Napi::Number>());
+    if (known == owners_.end()) return;
+    regions_->Move(known->first, bytes.Data(), bytes.ByteLength());
+    known->second = Napi::Persistent(bytes.As<Napi::Object>());
   }
 
   // remove(region)
@@ -103,13 +103,6 @@ class RegionsObject : public Napi::ObjectWrap<RegionsObject> {
     // an empty array has no address
     if (from != nullptr && into.ByteLength() != 0) memcpy(into.Data(), from, into.ByteLength());
     return Napi::Boolean::New(info.Env(), from != nullptr);
-  }
-
-  /// Returns an object that keeps memory whatever the program does with its own; an empty value if there is none.
-  static Napi::Value OwnerOf(const Napi::Uint8Array& bytes) {
-    const Napi::Value owner = bytes.ArrayBuffer();
-    // nothing takes the memory of a SharedArrayBuffer away
-    return owner.IsArrayBuffer() ? SecondOwner(owner.As<Napi::ArrayBuffer>()) : owner;
   }
 
   Napi::Reference<Napi::Uint8Array> memory_;

@@ -115,7 +115,6 @@ export class NativeRegions implements Regions {
     if (known === undefined) return;
     this.#regions.move(region, bytes);
     permitMoves(bufferOf(known.bytes));
-    refuseMoves(bufferOf(bytes));
     known.bytes = bytes;
   }
 

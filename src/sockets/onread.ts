@@ -5,6 +5,8 @@ import { noReadBuffer } from './errors.js';
 import type { OnRead } from './options.js';
 import type { Transport } from './protocol.js';
 
+const NONE = new Uint8Array(0);
+
 export class OnReadSink implements DataSink<Transport> {
   readonly #options: OnRead;
 
@@ -21,5 +23,3 @@ export class OnReadSink implements DataSink<Transport> {
     return callProgram(() => callback(bytes, memory), true) !== false;
   }
 }
-
-const NONE = new Uint8Array(0);

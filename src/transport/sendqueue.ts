@@ -47,10 +47,13 @@ const WITHOUT_MEMORY: SlotInPlace = {
   release() {},
 };
 
+/** A slot that a request has. */
+type TakenSlot = SendBuffer | SlotInPlace;
+
 interface SlotWaiter {
   readonly cancellation: Cancellation;
   readonly memory: number | SlotInPlace;
-  resolve(slot: Slot): void;
+  resolve(slot: TakenSlot): void;
   reject(error: unknown): void;
 }
 
@@ -194,7 +197,7 @@ export class SendQueue {
   }
 
   /** @returns undefined when the request has to wait @throws VerbsError ENOMEM as `SendPool.take` */
-  #takeSlot(memory: number | SlotInPlace): Slot | undefined {
+  #takeSlot(memory: number | SlotInPlace): TakenSlot | undefined {
     if (this.#isPaused || this.#used >= this.#count) return undefined;
     const slot = memory === 0 ? WITHOUT_MEMORY : memory;
     if (typeof slot !== 'number') {
@@ -213,7 +216,7 @@ export class SendQueue {
     return buffer;
   }
 
-  #waitForSlot(cancellation: Cancellation, memory: number | SlotInPlace): Promise<Slot> {
+  #waitForSlot(cancellation: Cancellation, memory: number | SlotInPlace): Promise<TakenSlot> {
     if (this.#endReason !== undefined) return Promise.reject(this.#endReason.error);
     return new Promise((resolve, reject) => this.#waiting.push({ cancellation, memory, resolve, reject }));
   }
@@ -233,12 +236,12 @@ export class SendQueue {
     return true;
   };
 
-  #releaseSlot(slot: Slot): void {
+  #releaseSlot(slot: TakenSlot): void {
     this.#used--;
     if (slot instanceof SendBuffer) {
       this.#heldBytes -= slot.bytes.length;
       this.#pool.release(slot);
-    } else (slot as SlotInPlace).release();
+    } else slot.release();
     this.#serve();
     this.#resolveIdle();
   }

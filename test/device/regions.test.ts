@@ -101,7 +101,7 @@ describe.each(Object.entries(TABLES))('a table %s', (_, open) => {
     for (const size of [8, 60]) expect(place(region, 0, 0, size)).toBe(1);
   });
 
-  test('gives a region other memory under its number, with the same right', () => {
+  test('gives a region that moves other memory under its number, with the same right', () => {
     const card = cardMemory();
     const table = open(card);
     const [first, second] = [new Uint8Array(64), new Uint8Array(100).fill(7)];

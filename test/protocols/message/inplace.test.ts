@@ -87,7 +87,7 @@ test('data that is short, or cannot be registered, is copied', async () => {
   }
 });
 
-test('calls leave most regions of a device to its program', async () => {
+test('calls in progress have at most a sixteenth of the regions of a device', async () => {
   await using ends = await pair();
   countAsIf(ends, 64);
   const mr = await ends.b.share(65_536);
@@ -105,7 +105,7 @@ test('calls leave most regions of a device to its program', async () => {
   expect(sge?.addr).toBeGreaterThanOrEqual(OUTSIDE);
 });
 
-test('calls that have ended early count no more', async () => {
+test('a call that has ended early gives its region back to the share of all calls', async () => {
   await using ends = await pair();
   // one call at once may use memory in place
   countAsIf(ends, 16);
