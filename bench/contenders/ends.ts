@@ -59,8 +59,17 @@ export abstract class TwoEnds implements Contender {
 }
 
 /** Connects the first end to the second one. */
-export async function connectEnds(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
-  await b.call('listen', rig.b.address, port);
-  await a.call('connect', rig.b.address, port);
-  await b.call('accepted');
+export function connectEnds(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+  return connectTo(rig.b.address, b, a, port);
+}
+
+/** Connects the second end to the first one: it reads by `onread`, an option of clients. */
+export function connectReader(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+  return connectTo(rig.a.address, a, b, port);
+}
+
+async function connectTo(address: string, server: WorkerProcess, client: WorkerProcess, port: number): Promise<void> {
+  await server.call('listen', address, port);
+  await client.call('connect', address, port);
+  await server.call('accepted');
 }

@@ -1,7 +1,8 @@
 /** Node's own sockets: streams (`net`) and datagrams (`dgram`). */
 import type { Rig } from '../rig/program.js';
 import type { WorkerProcess } from '../rig/worker.js';
-import { connectEnds, TwoEnds } from './ends.js';
+import type { Work } from '../work.js';
+import { connectEnds, connectReader, TwoEnds } from './ends.js';
 
 const FIRST_PORT = 7000;
 
@@ -13,6 +14,22 @@ export class NodeNet extends TwoEnds {
 
   constructor() {
     super(FIRST_PORT);
+  }
+}
+
+/** A client that reads by `onread` into memory of its own. */
+export class NodeNetOnread extends TwoEnds {
+  readonly kind = 'beside';
+  readonly name = 'Node net, onread';
+  protected readonly worker = 'netOnread';
+  protected readonly connect = connectReader;
+
+  constructor() {
+    super(FIRST_PORT);
+  }
+
+  override takes(work: Work): boolean {
+    return work.kind === 'bulk' && super.takes(work);
   }
 }
 

@@ -1,11 +1,10 @@
 /** Streams of bytes: 64 KiB writes, and the echo of 64 bytes, with both programs asleep in the event loop. */
-import { NodeNet } from '../contenders/node.js';
+import { NodeNet, NodeNetOnread } from '../contenders/node.js';
 import { OurStreams, type StreamWay } from '../contenders/streams.js';
 import {
   best,
   byContender,
   cpuPerByte,
-  type Figure,
   failures,
   figure,
   gbps,
@@ -25,7 +24,7 @@ const ECHO_BYTES = 64;
 const MTUS = [1500, 9000] as const;
 /** V8 has compiled what a stream needs after this time. */
 const WARM_MS = 2000;
-const WAYS: readonly StreamWay[] = ['rsocket', 'stream'];
+const WAYS: readonly StreamWay[] = ['rsocket', 'rsocketOnread', 'stream'];
 
 function works({ settings: { warmMs, ms } }: Context): Work[] {
   const same = { operation: 'SEND', qps: 1, waiting: 'sleep', ms } as const;
@@ -41,7 +40,8 @@ export const streams: Subject<Row[]> = {
 
   async measure(context) {
     const ours = context.ours().flatMap(({ options }) => WAYS.map((way) => new OurStreams(way, options)));
-    return measureRounds(await context.host(), [...ours, new NodeNet()], works(context), roundsOf(context));
+    const nodes = [new NodeNet(), new NodeNetOnread()];
+    return measureRounds(await context.host(), [...ours, ...nodes], works(context), roundsOf(context));
   },
 
   sheets(rows) {
@@ -52,6 +52,7 @@ export const streams: Subject<Row[]> = {
       rows: [...byContender(rows)].map(([name, own]) => line(name, own, net)),
       notes: [
         'rsocket: wasm-roce/net. stream: connection.stream(). CPU: user and system time of both ends, MTU 9000.',
+        'onread: the reader is a client that receives into its own memory; others receive a new Buffer for each event.',
         ...failures(rows),
       ],
     };
@@ -63,7 +64,7 @@ export const streams: Subject<Row[]> = {
       target: 'rsockets, writes of 64 KiB, MTU 9000, relative to connection.stream() over the same link',
       least: 0.9,
       judge: (rows) => {
-        const row = bestRsocket(rows, 9000, WRITE_BYTES, gbps);
+        const row = best(rowsOf(rows, 'rsocket', 9000, WRITE_BYTES), gbps);
         const contender = row?.contender.replace('rsocket', 'stream');
         return over(row, select(rows, { contender, mtu: 9000, size: WRITE_BYTES })[0]);
       },
@@ -73,8 +74,17 @@ export const streams: Subject<Row[]> = {
       least: 1.5,
       judge: (rows) =>
         over(
-          bestRsocket(rows, 9000, WRITE_BYTES, gbps),
+          best(rowsOf(rows, 'rsocket', 9000, WRITE_BYTES), gbps),
           select(rows, { contender: 'Node net', mtu: 9000, size: WRITE_BYTES })[0],
+        ),
+    },
+    {
+      target: 'rsockets, writes of 64 KiB, MTU 9000, both readers by onread, relative to Node net',
+      least: 1,
+      judge: (rows) =>
+        over(
+          best(rowsOf(rows, 'rsocket, onread', 9000, WRITE_BYTES), gbps),
+          select(rows, { contender: 'Node net, onread', mtu: 9000, size: WRITE_BYTES })[0],
         ),
     },
     {
@@ -82,21 +92,16 @@ export const streams: Subject<Row[]> = {
       least: 1,
       judge: (rows) =>
         quicker(
-          bestRsocket(rows, 1500, ECHO_BYTES, medianUs, 'lowest'),
+          best(rowsOf(rows, 'rsocket', 1500, ECHO_BYTES), medianUs, 'lowest'),
           select(rows, { contender: 'Node net', size: ECHO_BYTES })[0],
         ),
     },
   ],
 };
 
-/** Returns the rsockets over the link and mode that is best by a figure. */
-function bestRsocket(rows: readonly Row[], mtu: number, size: number, of: Figure, which?: 'lowest') {
-  const all = select(rows, { kind: 'ours', mtu, size });
-  return best(
-    all.filter(({ contender }) => contender.startsWith('rsocket')),
-    of,
-    which,
-  );
+/** Returns the rows of one way, over all links and modes. */
+function rowsOf(rows: readonly Row[], way: string, mtu: number, size: number): Row[] {
+  return select(rows, { kind: 'ours', mtu, size }).filter(({ contender }) => contender.startsWith(`${way}: `));
 }
 
 function line(name: string, rows: readonly Row[], net: readonly Row[]): string[] {

@@ -4,7 +4,9 @@ import { serve } from './calls.js';
 const KINDS = {
   rdma: async () => new (await import('./rdma.js')).RdmaEnd(),
   net: () => streamEnd('tcpWay'),
+  netOnread: () => streamEnd('tcpWay', true),
   rsocket: () => streamEnd('rsocketWay'),
+  rsocketOnread: () => streamEnd('rsocketWay', true),
   stream: () => streamEnd('connectionWay'),
   dgram: async () => new (await import('./dgram.js')).DgramEnd(),
   connect: async () => new (await import('./connect.js')).ConnectEnd(),
@@ -21,8 +23,8 @@ const KINDS = {
   crc: async () => new (await import('./crc.js')).CrcEnd(),
 };
 
-async function streamEnd(way: 'tcpWay' | 'rsocketWay' | 'connectionWay') {
-  return new (await import('./stream.js')).StreamEnd((await import('./ways.js'))[way]());
+async function streamEnd(way: 'tcpWay' | 'rsocketWay' | 'connectionWay', isOnread = false) {
+  return new (await import('./stream.js')).StreamEnd((await import('./ways.js'))[way](isOnread));
 }
 
 async function callEnd(way: 'RpcWay' | 'ConnectWay' | 'GrpcWay' | 'NetWay') {

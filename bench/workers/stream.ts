@@ -35,7 +35,7 @@ export class StreamEnd {
   }
 
   async connect(address: string, port: number): Promise<void> {
-    this.#use(await this.#way.connect(address, port));
+    this.#use(await this.#way.connect(address, port, (data) => this.#onData(data)));
   }
 
   async accepted(): Promise<void> {

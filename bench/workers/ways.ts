@@ -16,9 +16,13 @@ export interface Way {
   open?(options: DeviceOptions): Promise<void>;
   /** Listens for one client. */
   listen(address: string, port: number): Promise<{ readonly stream: Promise<Duplex> }>;
-  connect(address: string, port: number): Promise<Duplex>;
+  /** @param onData called with data that the way reads by `onread`; other ways have the event `data` */
+  connect(address: string, port: number, onData: (data: Buffer) => void): Promise<Duplex>;
   close?(): Promise<void>;
 }
+
+/** Bytes of the memory into which clients read by `onread`. */
+const ONREAD_BYTES = 65_536;
 
 /** Messages of a connection's stream, as `wasm-roce connect` has them. */
 const CONNECTION = { messageBytes: 65_536 };
@@ -33,16 +37,27 @@ async function oneClient(server: tcp.Server | rsocket.Server): ReturnType<Way['l
   return { stream };
 }
 
-export const tcpWay = (): Way => ({
+/** Returns the option `onread` of a client. */
+function readInto(onData: (data: Buffer) => void): { readonly onread: tcp.OnReadOpts } {
+  const buffer = Buffer.alloc(ONREAD_BYTES);
+  const callback = (bytes: number) => {
+    onData(buffer.subarray(0, bytes));
+    return true;
+  };
+  return { onread: { buffer, callback } };
+}
+
+/** @param isOnread true = its clients read by `onread` */
+export const tcpWay = (isOnread: boolean): Way => ({
   listen: (address, port) => oneClient(tcp.createServer({ noDelay: true }).listen(port, address)),
-  async connect(address, port) {
-    const socket = tcp.connect({ port, host: address, noDelay: true });
+  async connect(address, port, onData) {
+    const socket = tcp.connect({ port, host: address, noDelay: true, ...(isOnread && readInto(onData)) });
     await once(socket, 'connect');
     return socket;
   },
 });
 
-/** The parts that both ways over a device share. */
+/** The parts that the ways over a device share. */
 class DeviceOfEnd {
   #device: Device | undefined;
 
@@ -62,13 +77,14 @@ class DeviceOfEnd {
   }
 }
 
-export function rsocketWay(): Way {
+/** @param isOnread true = its clients read by `onread` */
+export function rsocketWay(isOnread: boolean): Way {
   const end = new DeviceOfEnd();
   return {
     open: (options) => end.open(options),
     listen: (_, port) => oneClient(rsocket.createServer({ device: end.device }).listen(port)),
-    async connect(host, port) {
-      const socket = rsocket.connect({ device: end.device, host, port });
+    async connect(host, port, onData) {
+      const socket = rsocket.connect({ device: end.device, host, port, ...(isOnread && readInto(onData)) });
       await once(socket, 'connect');
       return socket;
     },
