@@ -44,12 +44,12 @@ export const card = compiled({
 export const cardC = compiled({
   name: 'card as C',
   stamp: 'card-c',
-  inputs: ['build/card.wasm', 'scripts/setup/cardc.mjs', 'node_modules/wabt/package.json'],
-  outputs: ['card.c', 'w2c_card.h', 'exports.inc'].map((file) => `${CARD_C}/${file}`),
+  inputs: ['build/card.wasm', 'build/codes.js', 'scripts/setup/cardc.mjs', 'node_modules/wabt/package.json'],
+  outputs: ['card.c', 'w2c_card.h', 'exports.inc', 'card_codes.h'].map((file) => `${CARD_C}/${file}`),
   make: writeCardC,
 });
 
-/** Compiles an entry of assembly/ to a module that can use the memory of any card. */
+/** A module of another entry of assembly/. */
 function besideCard(name, stamp) {
   const [entry, module] = [`assembly/${stamp}.ts`, `build/${stamp}.wasm`];
   return compiled({

@@ -2,6 +2,7 @@
 // changes from version to version, so its version is pinned, and a part in another form is an error.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { ROOT, tool } from './run.mjs';
 
 /** The folder of the files. */
@@ -36,9 +37,26 @@ function functions(source) {
   return code;
 }
 
+/** Returns the card's enums and numbers as C++. Those of Errno are macros of C. */
+function codesOf(codes) {
+  const numbers = Object.entries(codes).filter(([, value]) => typeof value === 'number');
+  const isEnum = ([name, value]) => typeof value === 'object' && !Array.isArray(value) && name !== 'Errno';
+  const members = (value) =>
+    Object.entries(value)
+      .filter(([, code]) => typeof code === 'number')
+      .map(([member, code]) => `${member} = ${code}u`);
+  return [
+    ...numbers.map(([name, value]) => `constexpr uint32_t ${name} = ${value}u;`),
+    ...Object.entries(codes)
+      .filter(isEnum)
+      .map(([name, value]) => `namespace ${name} {\nenum : uint32_t { ${members(value).join(', ')} };\n}`),
+  ];
+}
+
 /**
  * Writes card.c; w2c_card.h with its declarations; and exports.inc with a line for each function:
- * CARD_FUNCTION(name, result, parameters …), which whoever includes it defines.
+ * CARD_FUNCTION(name, result, parameters …), which whoever includes it defines; and card_codes.h with the card's enums
+ * and numbers.
  */
 export async function writeCardC() {
   const folder = join(ROOT, CARD_C);
@@ -74,4 +92,6 @@ export async function writeCardC() {
     ].join('\n'),
   );
   writeFileSync(join(folder, 'exports.inc'), `${lists.join('\n')}\n`);
+  const codes = codesOf(await import(pathToFileURL(join(ROOT, 'build/codes.js'))));
+  writeFileSync(join(folder, 'card_codes.h'), ['#pragma once', '#include <cstdint>', ...codes, ''].join('\n'));
 }
