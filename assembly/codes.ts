@@ -91,6 +91,8 @@ export enum WcFlag {
   WITH_INV = 8,
   /** As in Linux' kernel verbs (IB_WC_WITH_VLAN). */
   WITH_VLAN = 64,
+  /** The header in front of a datagram is IPv6's. Linux' kernel verbs have a type of header in its place. */
+  IPV6 = 128,
 }
 
 /** Operation of a send work request (ibv_wr_opcode). */

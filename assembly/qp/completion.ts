@@ -58,7 +58,7 @@ export function completeDatagram(qp: Qp, packet: Packet, bytes: u32, status: WcS
   cqe.byteLen = bytes;
   cqe.srcQpn = packet.deth.sourceQpn;
   cqe.psn = packet.psn;
-  cqe.flags = WcFlag.GRH;
+  cqe.flags = packet.isIpv6 ? WcFlag.GRH | WcFlag.IPV6 : WcFlag.GRH;
   cqe.pkeyIndex = <u16>(qp.qpn == GSI_QPN ? matchingPkeyIndex(packet.pkey) : qp.pkeyIndex);
   let ethernet = packet.ethernet;
   memory.copy(cqe.sourceMac, ethernet.sourcePtr, 6);

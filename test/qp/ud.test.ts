@@ -30,11 +30,11 @@ describe('a UD queue pair receives', () => {
       .holds(c.buffer, GRH, Uint8Array.of(...PING, 0xee));
   });
 
-  test('over IPv6: its header, the payload', async () => {
+  test('over IPv6: its header, the payload, and the flag of IPv6', async () => {
     const c = await datagrams({ receives: 1, flow: V6 });
     const header = encodeFrame(c.there, hello()).slice(14, 54);
     c.in(0, hello())
-      .wc({ wrId: 1, byteLen: GRH + 4, flags: 1, srcQpn: SRC })
+      .wc({ wrId: 1, byteLen: GRH + 4, flags: 129, srcQpn: SRC })
       .holds(c.buffer, 0, header)
       .holds(c.buffer, GRH, PING);
   });

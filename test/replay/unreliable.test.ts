@@ -4,6 +4,7 @@
  * over a shared receive queue, with all its queue pairs at once.
  */
 import { expect, describe as group, test } from 'vitest';
+import { WcFlag } from '../../src/index.js';
 import { ipBytes } from '../../src/probe/packet/address.js';
 import { type Decoded, decode, encode, OPCODES, Op, underived } from '../../src/probe/packet/packets.js';
 import { createAh, gidOf, openPort, RigSrq } from '../kit/datagrams.js';
@@ -159,7 +160,8 @@ group.each(UD_CAPTURES)('%s', (capture) => {
         const bytes = readdressed(packet, isGroup(first) ? 0xffffff : qp.qpn);
         expect(feed(rig, bytes)).toEqual([]);
         const { payload, deth, immdt } = packet;
-        const flags = immdt === undefined ? 1 : 3;
+        const family = packet.ip.version === 6 ? WcFlag.IPV6 : 0;
+        const flags = WcFlag.GRH | family | (immdt === undefined ? 0 : WcFlag.WITH_IMM);
         expect(qp.poll()).toMatchObject([
           { status: 'SUCCESS', byteLen: GRH + payload.length, srcQpn: deth?.srcQp, flags },
         ]);
