@@ -12,7 +12,7 @@ const TARBALL = join('build', `${name}-${version}.tgz`);
 const CHECKS = [
   ['biome', 'check', '--error-on-warnings', '.'],
   ['tsc', '-p', '.'],
-  ['asc', '--config', 'asconfig.json', '--noEmit'],
+  ['asc', 'assembly/index.ts', '--config', 'asconfig.json', '--noEmit'],
   ['typedoc', '--emit', 'none'],
   ['publint', 'run', '--strict', TARBALL],
   // TypeScript's profile for packages of ES modules: it does not know yet that require loads them.

@@ -67,7 +67,7 @@ export const BENCH_STEPS = [
     stamp: 'bench-crc',
     inputs: ['bench/assembly', 'assembly'],
     outputs: [`${OUT}/crc.wasm`],
-    make: () => tool('asc', '--config', 'bench/assembly/asconfig.json'),
+    make: () => tool('asc', 'bench/assembly/crc.ts', '--config', 'asconfig.json', '--outFile', `${OUT}/crc.wasm`),
   }),
   compiled({
     name: 'programs in C',

@@ -1,5 +1,5 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
-import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { addonPath, buildAddon, buildTarget, buildXdpProgram, compilerFor } from '../../native/build.mjs';
 import { CARD_C, writeCardC } from './cardc.mjs';
@@ -29,13 +29,17 @@ export function compiled({ name, stamp, make, optional, applies = () => true, bl
   };
 }
 
+/** Compiles an entry to a module that can use the memory of any card. */
+const compile = (entry, module, ...options) =>
+  tool('asc', entry, '--config', 'asconfig.json', '--outFile', module, ...options);
+
 export const card = compiled({
   name: 'card',
   stamp: 'card',
   inputs: ['assembly', 'asconfig.json', 'scripts/setup/codes.mjs', 'node_modules/assemblyscript/package.json'],
   outputs: ['build/card.wasm', 'build/card.js', 'build/card.d.ts', 'build/codes.js', 'build/codes.d.ts'],
   async make() {
-    await tool('asc', '--config', 'asconfig.json');
+    await compile('assembly/index.ts', 'build/card.wasm', '--bindings', 'raw');
     await writeCodes();
   },
 });
@@ -58,14 +62,7 @@ function besideCard(name, stamp) {
     inputs: ['assembly', 'asconfig.json', 'node_modules/assemblyscript/package.json'],
     outputs: [module],
     applies: () => existsSync(join(ROOT, entry)),
-    async make() {
-      const { options } = JSON.parse(readFileSync(join(ROOT, 'asconfig.json'), 'utf8'));
-      const memory = ['--importMemory', '--sharedMemory', '--initialMemory', '16'];
-      const same = ['--maximumMemory', `${options.maximumMemory}`, '--runtime', options.runtime];
-      const enabled = ['--enable', options.enable.join(',')];
-      const from = [entry, '--config', 'none', '--outFile', module];
-      await tool('asc', ...from, ...memory, ...same, ...enabled, '-O3', '--noAssert');
-    },
+    make: () => compile(entry, module),
   });
 }
 
