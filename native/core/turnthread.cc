@@ -2,8 +2,8 @@
 
 #include <sys/prctl.h>
 #include <algorithm>
-#include <csignal>
 
+#include "blockedsignals.h"
 #include "clock.h"
 #include "eventfd.h"
 
@@ -22,22 +22,6 @@ constexpr double kMaxSleep = kSecond / 2.;
 constexpr double kMinOwnTime = 1'000'000, kMaxOwnTime = kSecond / 10.;
 /// Bytes of the thread's stack: musl's default is small.
 constexpr size_t kStackBytes = 1 << 20;
-
-/// Blocks the signals of the process, which the application's threads handle, but not those of a fault of the thread.
-/// sigprocmask is for the calling thread on Linux. glibc has moved pthread_sigmask to another file.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
-    sigprocmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
