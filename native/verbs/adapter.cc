@@ -1,0 +1,291 @@
+#include "adapter.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+
+#include "card_codes.h"
+#include "core/address.h"
+#include "core/blockedsignals.h"
+#include "core/clock.h"
+#include "core/eventfd.h"
+#include "limits.h"
+#include "settings.h"
+
+namespace {
+
+// The card's sizes, as in src/device/card.ts.
+constexpr uint32_t kTxSlotBytes = 4608, kTxSlots = 128;
+/// A slot holds a super-packet, and begins a page.
+constexpr uint32_t kRxSlotBytes = (kCoalescedBytes + 4095) & ~4095u, kRxSlots = 128;
+/// As GSO_LIMITS and DEFAULT_BUFFER_BYTES of src/link/sockets.ts.
+constexpr uint32_t kBurstPackets = 64, kBurstBytes = 65535 - 14 - 4 - 40 - 8;
+constexpr int kBufferBytes = 8 << 20;
+
+/// Most frames that one turn moves in each direction.
+constexpr uint32_t kTurnFrames = 128;
+/// Most turns of Flush: received frames may keep turns busy without end.
+constexpr int kFlushTurns = 64;
+/// For this time after a poll, the engine leaves the sockets to the thread that polls.
+constexpr int64_t kPollTime = kSecond / 1000;
+/// Delay before frames that the kernel has not taken are offered again.
+constexpr int64_t kSendRetry = kSecond / 10'000;
+/// Longest sleep of the engine.
+constexpr int64_t kMaxSleep = 10 * kSecond;
+
+uint8_t* MapMemory(uint64_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<uint8_t*>(at);
+}
+
+/// Never destroyed: threads of the program may outlive main.
+Adapter* opened = nullptr;
+bool hasTried = false;
+
+std::mutex& OpenMutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+Adapter* Adapter::Get() {
+  const std::lock_guard<std::mutex> lock(OpenMutex());
+  if (opened == nullptr && !hasTried) {
+    hasTried = true;
+    opened = Open();
+  }
+  if (opened == nullptr) errno = ENODEV;
+  return opened;
+}
+
+Adapter* Adapter::Open() {
+  Port port;
+  if (!port.Find()) return nullptr;
+  static const int atFork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  auto* adapter = new Adapter(port);
+  if (atFork == 0 && adapter->Start()) return adapter;
+  delete adapter;
+  return nullptr;
+}
+
+Adapter::Adapter(const Port& port)
+    : memory_(MapMemory(kCardMemory)),
+      regions_(Regions::Of(memory_, kCardMemory)),
+      card_(memory_, kCardMemory, *regions_),
+      port_(port) {}
+
+bool Adapter::Start() {
+  if (memory_ == nullptr) return Refuse("the card has no memory: %s", strerror(errno));
+  if (!OpenSockets() || !OpenCard()) return false;
+  const FrameLayout layout = Layout();
+  tx_.Attach(memory_, layout.tx);
+  sockets_.Attach(memory_, kCardMemory, layout);
+  wakeFd_ = OpenEventfd();
+  if (wakeFd_ < 0) return Refuse("no eventfd: %s", strerror(-wakeFd_));
+  waits_.push_back({wakeFd_, POLLIN, 0});
+  for (const int fd : sockets_.Fds()) waits_.push_back({fd, POLLIN, 0});
+  const BlockedSignals blocked;
+  const auto run = [](void* self) -> void* {
+    static_cast<Adapter*>(self)->RunEngine();
+    return nullptr;
+  };
+  const int refused = pthread_create(&engine_, nullptr, run, this);
+  return refused == 0 || Refuse("its thread does not start: %s", strerror(refused));
+}
+
+bool Adapter::OpenSockets() {
+  for (const Gid& gid : port_.Gids()) {
+    const uint8_t* ip = gid.IsIpv4() ? gid.raw + 12 : gid.raw;
+    const sockaddr_in6 address = SocketAddress(ip, gid.IsIpv4() ? 4 : 16, kRocePort, gid.scope);
+    const int result = sockets_.Add(address, kBufferBytes, port_.Interface());
+    if (result == -EADDRINUSE)
+      return Refuse("UDP port 4791 of %s is taken by another program, or by an rxe device", gid.Text().c_str());
+    if (result != 0) return Refuse("UDP port 4791 of %s cannot be opened: %s", gid.Text().c_str(), strerror(-result));
+  }
+  usesGso_ = sockets_.SupportsGso();
+  return true;
+}
+
+bool Adapter::OpenCard() {
+  uint32_t refused = 0;
+  const bool works = Call([&](w2c_card* card) {
+    scratch_ = w2c_card_scratch(card);
+    if (getrandom(At(scratch_), 32, 0) != 32) return;
+    refused = w2c_card_open(card, kCardMemory, kTxSlotBytes, kTxSlots, kRxSlotBytes, kRxSlots, kMaxQp, kMaxMr);
+    if (refused != 0) return;
+    uint32_t at = scratch_;
+    for (const Gid& gid : port_.Gids()) {
+      memcpy(At(at), gid.raw, sizeof gid.raw);
+      at += sizeof gid.raw;
+    }
+    w2c_card_setPort(card, static_cast<uint32_t>(port_.Gids().size()), port_.ActiveMtu());
+  });
+  if (refused != 0) return Refuse("the card refuses its sizes: %s", strerror(static_cast<int>(refused)));
+  SetLink();
+  return works;
+}
+
+void Adapter::SetLink() {
+  const uint32_t packets = usesGso_ ? kBurstPackets : 0, bytes = usesGso_ ? kBurstBytes : 0;
+  Call([=](w2c_card* card) {
+    w2c_card_setLink(card, LinkFlag::FIXED_SOURCE_PORT | LinkFlag::ICRC_OFFLOAD, kRocePort, packets, bytes);
+  });
+}
+
+FrameLayout Adapter::Layout() {
+  uint32_t tx = 0, rx = 0;
+  Call([&](w2c_card* card) {
+    tx = w2c_card_txRing(card);
+    rx = w2c_card_rxRing(card);
+  });
+  return {LayoutOf(tx), LayoutOf(rx), kRxSlotBytes, 1};
+}
+
+RingLayout Adapter::LayoutOf(uint32_t ring) const {
+  return {ring + RingOffset::PRODUCER, ring + RingOffset::CONSUMER, ring + RingOffset::DESCRIPTORS,
+          Read<uint32_t>(ring + RingOffset::MASK)};
+}
+
+void Adapter::Posted() {
+  Turn(false);
+  KeepDeadline();
+}
+
+bool Adapter::Poll() {
+  polledAt_ = MonotonicTime();
+  const bool hasMoved = Turn(true) > 0;
+  KeepDeadline();
+  return hasMoved;
+}
+
+void Adapter::AwaitEvents() {
+  polledAt_ = 0;
+  if (isAsleep_ && !sleepWatches_) WakeEngine();
+}
+
+void Adapter::Flush() {
+  for (int turns = 0; turns < kFlushTurns && Turn(true) > 0; turns++) {
+  }
+}
+
+uint32_t Adapter::Turn(bool receives) {
+  uint32_t moved = receives ? sockets_.Receive() : 0;
+  const auto now = static_cast<double>(MonotonicTime());
+  Call([&](w2c_card* card) {
+    moved += w2c_card_rx(card, now, kTurnFrames);
+    w2c_card_expire(card, now);
+  });
+  // before the system call that sends: a thread that waits for an event wakes up meanwhile
+  DispatchEvents();
+  Call([&](w2c_card* card) { moved += w2c_card_tx(card, now, kTurnFrames); });
+  if (tx_.Producer() == tx_.Consumer()) return moved;
+  const int32_t sent = sockets_.Send();
+  if (sent >= 0) return moved + static_cast<uint32_t>(sent);
+  usesGso_ = false;
+  SetLink();
+  return moved + static_cast<uint32_t>(~sent);
+}
+
+void Adapter::DispatchEvents() {
+  for (uint32_t event = 1; event != 0;) {
+    uint32_t type = 0, handle = 0;
+    const bool works = Call([&](w2c_card* card) {
+      event = w2c_card_eventPeek(card);
+      if (event == 0) return;
+      type = Read<uint32_t>(event + EventOffset::TYPE);
+      handle = Read<uint32_t>(event + EventOffset::HANDLE);
+      w2c_card_eventPop(card, event);
+    });
+    if (!works || event == 0) return;
+    events_.Dispatch(type, handle);
+  }
+}
+
+/// Returns when a turn is due although nothing arrives; 0 = never.
+double Adapter::Deadline() {
+  double deadline = 0;
+  Call([&](w2c_card* card) { deadline = w2c_card_nextDeadline(card); });
+  if (tx_.Producer() == tx_.Consumer()) return deadline;
+  const auto retry = static_cast<double>(MonotonicTime() + kSendRetry);
+  return deadline == 0 ? retry : std::min(deadline, retry);
+}
+
+void Adapter::KeepDeadline() {
+  if (!isAsleep_) return;
+  const double deadline = Deadline();
+  if (deadline != 0 && deadline < static_cast<double>(sleepsUntil_)) WakeEngine();
+}
+
+void Adapter::WakeEngine() {
+  // once for each sleep
+  isAsleep_ = false;
+  SignalEventfd(wakeFd_);
+}
+
+void Adapter::RunEngine() {
+  prctl(PR_SET_NAME, "wasm-roce card");
+  Lock lock = Hold();
+  for (;;) {
+    const bool isPolled = MonotonicTime() - polledAt_ < kPollTime;
+    if (isPolled || Turn(true) == 0) SleepEngine(lock);
+    // a thread that polls gets the lock
+    lock.unlock();
+    lock.lock();
+  }
+}
+
+void Adapter::SleepEngine(Lock& lock) {
+  const int64_t now = MonotonicTime();
+  sleepWatches_ = now - polledAt_ >= kPollTime;
+  const double deadline = Deadline();
+  sleepsUntil_ = deadline == 0 ? now + kMaxSleep : std::min(static_cast<int64_t>(deadline), now + kMaxSleep);
+  // the thread that polls has the deadlines, too, as long as it does
+  if (!sleepWatches_) sleepsUntil_ = polledAt_ + kPollTime;
+  if (hasFailed_) sleepsUntil_ = now + kMaxSleep;
+  isAsleep_ = true;
+  const int64_t duration = std::max<int64_t>(sleepsUntil_ - now, 0);
+  const timespec time{duration / kSecond, duration % kSecond};
+  const size_t count = sleepWatches_ && !hasFailed_ ? waits_.size() : 1;
+  lock.unlock();
+  ppoll(waits_.data(), count, &time, nullptr);
+  lock.lock();
+  isAsleep_ = false;
+  if (waits_[0].revents != 0) ClearEventfd(wakeFd_);
+}
+
+void Adapter::Fail(const char* reason) {
+  hasFailed_ = true;
+  fprintf(stderr, "wasm-roce: the card has failed: %s\n", reason);
+  events_.Report(IBV_EVENT_DEVICE_FATAL);
+}
+
+void Adapter::BeforeFork() {
+  OpenMutex().lock();
+  if (opened != nullptr) opened->mutex_.lock();
+}
+
+void Adapter::AfterForkInParent() {
+  if (opened != nullptr) opened->mutex_.unlock();
+  OpenMutex().unlock();
+}
+
+/// The parent keeps the sockets. The child cannot use the adapter that it inherits, and may open one of its own.
+void Adapter::AfterForkInChild() {
+  Adapter* const inherited = opened;
+  opened = nullptr;
+  hasTried = false;
+  if (inherited != nullptr) {
+    inherited->hasFailed_ = true;
+    inherited->sockets_.Close();
+    close(inherited->wakeFd_);
+    inherited->mutex_.unlock();
+  }
+  OpenMutex().unlock();
+}

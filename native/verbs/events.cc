@@ -1,0 +1,238 @@
+#include "events.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <algorithm>
+
+#include "card_codes.h"
+#include "objects.h"
+
+namespace {
+
+/// Opens the file descriptor of a queue. @returns 0 or an errno
+template <typename Event>
+int OpenQueue(EventQueue<Event>& queue) {
+  queue.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  return queue.fd < 0 ? errno : 0;
+}
+
+template <typename Event>
+void Push(EventQueue<Event>& queue, const Event& event) {
+  queue.events.push_back(event);
+  eventfd_write(queue.fd, 1);
+}
+
+/// Removes events that the program has not read, and what the file descriptor counts of them.
+template <typename Event, typename IsUnwanted>
+void Forget(EventQueue<Event>& queue, IsUnwanted isUnwanted) {
+  const auto end = std::remove_if(queue.events.begin(), queue.events.end(), isUnwanted);
+  for (auto at = end; at != queue.events.end(); at++) {
+    // another thread may have read the count, and wait for the lock: it will find no event
+    pollfd one{queue.fd, POLLIN, 0};
+    eventfd_t count;
+    if (poll(&one, 1, 0) > 0) eventfd_read(queue.fd, &count);
+  }
+  queue.events.erase(end, queue.events.end());
+}
+
+/// Waits for an event, as the file descriptor's mode says, and takes it. @param onTaken called with the lock held
+/// @returns 0, or -1 and errno
+template <typename Event, typename OnTaken>
+int Take(Adapter& adapter, EventQueue<Event>& queue, OnTaken onTaken) {
+  for (;;) {
+    eventfd_t count;
+    if (eventfd_read(queue.fd, &count) != 0) return -1;
+    const Adapter::Lock lock = adapter.Hold();
+    if (queue.events.empty()) continue;
+    const Event event = queue.events.front();
+    queue.events.pop_front();
+    onTaken(event);
+    return 0;
+  }
+}
+
+/// The kinds of elements of asynchronous events.
+enum class Element { kNone, kCq, kQp, kSrq };
+
+Element ElementOf(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return Element::kCq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return Element::kQp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return Element::kSrq;
+    default:
+      return Element::kNone;
+  }
+}
+
+void ReportTo(ibv_context* context, ibv_async_event event, uint32_t type) {
+  event.event_type = static_cast<ibv_event_type>(type);
+  // the card has more types than verbs
+  if (ElementOf(event.event_type) != Element::kNone) Push(ContextOf(context)->async, event);
+}
+
+void ForgetAsync(ibv_context* context, const void* element) {
+  Forget(ContextOf(context)->async, [=](const ibv_async_event& event) {
+    return ElementOf(event.event_type) != Element::kNone && event.element.cq == element;
+  });
+}
+
+void CountAsyncRead(const ibv_async_event& event) {
+  const Element element = ElementOf(event.event_type);
+  if (element == Element::kCq) CqOf(event.element.cq)->asyncEventsRead++;
+  if (element == Element::kQp) QpOf(event.element.qp)->eventsRead++;
+  if (element == Element::kSrq) SrqOf(event.element.srq)->eventsRead++;
+}
+
+void Acknowledge(pthread_mutex_t& mutex, pthread_cond_t& cond, uint32_t& completed, unsigned events) {
+  pthread_mutex_lock(&mutex);
+  completed += events;
+  pthread_cond_signal(&cond);
+  pthread_mutex_unlock(&mutex);
+}
+
+void Await(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed, uint32_t events) {
+  pthread_mutex_lock(&mutex);
+  while (completed != events) pthread_cond_wait(&cond, &mutex);
+  pthread_mutex_unlock(&mutex);
+}
+
+}  // namespace
+
+void Events::Unregister(Cq* cq) {
+  targets_.erase(cq->handle);
+  ForgetAsync(cq->context, cq);
+  if (cq->channel != nullptr) Forget(ChannelOf(cq->channel)->queue, [=](const Cq* of) { return of == cq; });
+}
+
+void Events::Unregister(Qp* qp) {
+  targets_.erase(qp->handle);
+  ForgetAsync(qp->qp_base.context, qp);
+}
+
+void Events::Unregister(Srq* srq) {
+  targets_.erase(srq->handle);
+  ForgetAsync(srq->context, srq);
+}
+
+void Events::Remove(Context* context) {
+  contexts_.erase(std::remove(contexts_.begin(), contexts_.end(), context), contexts_.end());
+}
+
+void Events::Dispatch(uint32_t type, uint32_t handle) {
+  const auto found = targets_.find(handle);
+  if (found == targets_.end()) return;
+  void* const object = found->second.object;
+  ibv_async_event event{};
+  switch (found->second.kind) {
+    case Target::kCq: {
+      auto* cq = static_cast<Cq*>(object);
+      event.element.cq = cq->Base();
+      if (type != EventType::COMPLETION) return ReportTo(cq->context, event, type);
+      if (cq->channel != nullptr) Push(ChannelOf(cq->channel)->queue, cq);
+      return;
+    }
+    case Target::kQp: {
+      auto* qp = static_cast<Qp*>(object);
+      event.element.qp = qp->Base();
+      return ReportTo(qp->qp_base.context, event, type);
+    }
+    case Target::kSrq: {
+      auto* srq = static_cast<Srq*>(object);
+      event.element.srq = srq;
+      return ReportTo(srq->context, event, type);
+    }
+  }
+}
+
+void Events::Report(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = 1;
+  for (Context* context : contexts_) Push(context->async, event);
+}
+
+void AwaitAcknowledged(Cq* cq) {
+  Await(cq->mutex, cq->cond, cq->comp_events_completed, cq->eventsRead);
+  Await(cq->mutex, cq->cond, cq->async_events_completed, cq->asyncEventsRead);
+}
+
+void AwaitAcknowledged(Qp* qp) {
+  Await(qp->qp_base.mutex, qp->qp_base.cond, qp->qp_base.events_completed, qp->eventsRead);
+}
+
+void AwaitAcknowledged(Srq* srq) { Await(srq->mutex, srq->cond, srq->events_completed, srq->eventsRead); }
+
+int OpenAsyncQueue(Context* context) {
+  const int refused = OpenQueue(context->async);
+  context->context.async_fd = context->async.fd;
+  return refused;
+}
+
+VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  return Take(AdapterOf(context), ContextOf(context)->async, [=](const ibv_async_event& taken) {
+    CountAsyncRead(taken);
+    *event = taken;
+  });
+}
+
+VERBS_API void ibv_ack_async_event(ibv_async_event* event) {
+  switch (ElementOf(event->event_type)) {
+    case Element::kCq: {
+      Cq* cq = CqOf(event->element.cq);
+      return Acknowledge(cq->mutex, cq->cond, cq->async_events_completed, 1);
+    }
+    case Element::kQp: {
+      ibv_qp* qp = event->element.qp;
+      return Acknowledge(qp->mutex, qp->cond, qp->events_completed, 1);
+    }
+    case Element::kSrq: {
+      ibv_srq* srq = event->element.srq;
+      return Acknowledge(srq->mutex, srq->cond, srq->events_completed, 1);
+    }
+    case Element::kNone:
+      return;
+  }
+}
+
+VERBS_API ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  auto* channel = Make<Channel>();
+  if (channel == nullptr) return nullptr;
+  if (const int refused = OpenQueue(channel->queue)) return Discard(channel, refused);
+  channel->context = context;
+  channel->fd = channel->queue.fd;
+  return channel;
+}
+
+VERBS_API int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  {
+    const Adapter::Lock lock = AdapterOf(channel->context).Hold();
+    if (channel->refcnt > 0) return EBUSY;
+  }
+  close(channel->fd);
+  delete ChannelOf(channel);
+  return 0;
+}
+
+VERBS_API int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cqContext) {
+  return Take(AdapterOf(channel->context), ChannelOf(channel)->queue, [=](Cq* taken) {
+    taken->eventsRead++;
+    *cq = taken->Base();
+    *cqContext = taken->cq_context;
+  });
+}
+
+VERBS_API void ibv_ack_cq_events(ibv_cq* cq, unsigned events) {
+  Acknowledge(cq->mutex, cq->cond, cq->comp_events_completed, events);
+}

@@ -1,0 +1,51 @@
+// Completion events and asynchronous events: from the card to the queues that programs read.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "abi.h"
+
+struct Context;
+struct Cq;
+struct Qp;
+struct Srq;
+
+/// The objects of an adapter that the card has events for. The adapter's lock protects it.
+class Events {
+ public:
+  /// Events of the card for a handle are the object's from now on, until Unregister.
+  void Register(uint32_t handle, Cq* cq) { targets_[handle] = {Target::kCq, cq}; }
+  void Register(uint32_t handle, Qp* qp) { targets_[handle] = {Target::kQp, qp}; }
+  void Register(uint32_t handle, Srq* srq) { targets_[handle] = {Target::kSrq, srq}; }
+  /// Removes the object's events that the program has not read.
+  void Unregister(Cq* cq);
+  void Unregister(Qp* qp);
+  void Unregister(Srq* srq);
+
+  /// The events of the whole device are reported to it, too.
+  void Add(Context* context) { contexts_.push_back(context); }
+  void Remove(Context* context);
+
+  /// Takes an event of the card: its EventType, and the handle of the object.
+  void Dispatch(uint32_t type, uint32_t handle);
+  /// Reports an event of the whole device.
+  void Report(ibv_event_type type);
+
+ private:
+  struct Target {
+    enum Kind { kCq, kQp, kSrq } kind;
+    void* object;
+  };
+
+  std::unordered_map<uint32_t, Target> targets_;
+  std::vector<Context*> contexts_;
+};
+
+// Freeing an object waits until the program has acknowledged the events that it has read. Without the lock.
+void AwaitAcknowledged(Cq* cq);
+void AwaitAcknowledged(Qp* qp);
+void AwaitAcknowledged(Srq* srq);
+
+/// Opens the queue of a context's asynchronous events. @returns 0 or an errno
+int OpenAsyncQueue(Context* context);

@@ -1,0 +1,15 @@
+// Path MTUs: verbs has a code for each, the card their bytes.
+#pragma once
+#include <cstdint>
+
+#include "abi.h"
+
+/// Returns the bytes of a path MTU; 0 if there is no such code.
+inline uint32_t MtuBytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0; }
+
+/// Returns the code of the smallest path MTU with so many bytes, or of the largest one.
+inline ibv_mtu MtuCode(uint32_t bytes) {
+  int code = IBV_MTU_256;
+  while (code < IBV_MTU_4096 && MtuBytes(static_cast<ibv_mtu>(code)) < bytes) code++;
+  return static_cast<ibv_mtu>(code);
+}
