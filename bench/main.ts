@@ -1,5 +1,6 @@
 /** The command line of `npm run bench`. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { relative, resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { LINKS, MODES, Ours } from './contenders/ours.js';
 import { type Kept, keep, kept, originOf } from './report/keep.js';
@@ -11,17 +12,20 @@ import { targetsSheet } from './report/targets.js';
 import { GuestRig, guestReason } from './rig/guest.js';
 import { HostRig, hostUnavailable } from './rig/host.js';
 import { type Noise, NoiseMeter } from './rig/noise.js';
-import { ROOT } from './rig/paths.js';
+import { PROGRAMS, ROOT } from './rig/paths.js';
 import { type Context, type Settings, type Subject, Unavailable } from './tables/subject.js';
 import { type Results, SUBJECTS, verdicts } from './tables/subjects.js';
 
 const NAMES = SUBJECTS.map(({ name }) => name);
+/** Tables that can compare two builds. */
+const COMPARING = SUBJECTS.filter(({ comparesBuilds }) => comparesBuilds).map(({ name }) => name);
 
 interface Flags {
   readonly rounds?: number;
   readonly quick?: boolean;
   readonly link?: readonly string[];
   readonly mode?: readonly string[];
+  readonly before?: string;
   readonly readme: boolean;
   readonly publish?: boolean;
 }
@@ -39,6 +43,11 @@ const program = new Command('npm run bench --')
   .option('--quick', 'fewer and shorter rounds: a quarter of the time')
   .option('--link <link...>', `measure these links only: ${LINKS.join(', ')}`)
   .option('--mode <mode...>', `measure these modes only: ${MODES.join(', ')}`)
+  .option(
+    '--before <folder>',
+    'measure another build, too, in the same rounds: a clone of this project where `npm run bench` has run; ' +
+      `for the tables ${COMPARING.join(', ')}`,
+  )
   .option('--no-readme', 'do not update the tables of bench/README.md, README.md and docs/performance.md')
   .option('--publish', 'update them after a run of some tables too, with stored results for the others')
   .addHelpText(
@@ -61,6 +70,22 @@ const settings: Settings = {
 /** The open rigs. Their child processes end with this process, whatever ends it. */
 const rigs: { host?: Promise<HostRig>; guest?: Promise<GuestRig> } = {};
 
+const ours = (): Ours[] =>
+  (flags.link ?? LINKS).flatMap((link) => (flags.mode ?? MODES).map((mode) => new Ours({ link, mode })));
+
+/** The folder of the compiled programs of the build before. @throws Error if there is none */
+function programsBefore(): string | undefined {
+  if (flags.before === undefined) return undefined;
+  const without = wanted.filter((name) => !COMPARING.includes(name));
+  if (without.length > 0)
+    program.error(`--before is for the tables ${COMPARING.join(', ')}, not for ${without.join(', ')}`);
+  const programs = resolve(flags.before, relative(ROOT, PROGRAMS));
+  if (existsSync(`${programs}/js`)) return programs;
+  return program.error(`--before is ${flags.before}, where no programs are in ${programs}/js: run npm run bench there`);
+}
+
+const before = programsBefore();
+
 const context: Omit<Context, 'noise'> = {
   settings,
   async host(): Promise<HostRig> {
@@ -75,7 +100,9 @@ const context: Omit<Context, 'noise'> = {
     rigs.guest ??= GuestRig.open();
     return rigs.guest;
   },
-  ours: () => (flags.link ?? LINKS).flatMap((link) => (flags.mode ?? MODES).map((mode) => new Ours({ link, mode }))),
+  ours,
+  oursOfBuilds: () =>
+    ours().flatMap((each) => [each, ...(before ? [new Ours({ ...each.options, programs: before })] : [])]),
   progress: (what) => process.stderr.write(`bench: ${what}\n`),
 };
 
@@ -165,7 +192,7 @@ try {
   }
   const judged = verdicts(resultsOf(wanted)).filter(({ isReached }) => isReached !== undefined);
   if (judged.length > 0) console.log(asText(targetsSheet(judged)));
-  const isWhole = wanted.length === NAMES.length && !flags.quick && !flags.link && !flags.mode;
+  const isWhole = wanted.length === NAMES.length && !flags.quick && !flags.link && !flags.mode && !before;
   if (flags.publish || (isWhole && flags.readme)) publish();
 } finally {
   await closeAll();

@@ -5,9 +5,10 @@ import type { Sample, Work } from '../work.js';
 export interface Contender {
   readonly name: string;
   /**
-   * `ours`; `beside`: an alternative that a user could take; `bare`: the same link without a protocol, the upper limit.
+   * `ours`; `before`: another build of this project; `beside`: an alternative that a user could take; `bare`: the same
+   * link without a protocol, the upper limit.
    */
-  readonly kind: 'ours' | 'beside' | 'bare';
+  readonly kind: 'ours' | 'before' | 'beside' | 'bare';
   /** The link that carries the frames, for `ours` and `bare`. */
   readonly link?: string;
   takes(work: Work): boolean;

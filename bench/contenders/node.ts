@@ -1,35 +1,21 @@
 /** Node's own sockets: streams (`net`) and datagrams (`dgram`). */
 import type { Rig } from '../rig/program.js';
 import type { WorkerProcess } from '../rig/worker.js';
-import type { Work } from '../work.js';
-import { connectEnds, connectReader, TwoEnds } from './ends.js';
+import { TwoEnds } from './ends.js';
 
 const FIRST_PORT = 7000;
 
 export class NodeNet extends TwoEnds {
   readonly kind = 'beside';
-  readonly name = 'Node net';
-  protected readonly worker = 'net';
-  protected readonly connect = connectEnds;
+  readonly name: string;
+  protected readonly worker: string;
+  protected readonly connect = this.connectEnds;
 
-  constructor() {
-    super(FIRST_PORT);
-  }
-}
-
-/** A client that reads by `onread` into memory of its own. */
-export class NodeNetOnread extends TwoEnds {
-  readonly kind = 'beside';
-  readonly name = 'Node net, onread';
-  protected readonly worker = 'netOnread';
-  protected readonly connect = connectReader;
-
-  constructor() {
-    super(FIRST_PORT);
-  }
-
-  override takes(work: Work): boolean {
-    return work.kind === 'bulk' && super.takes(work);
+  /** @param isOnread see TwoEnds */
+  constructor(isOnread = false) {
+    super(FIRST_PORT, { isOnread });
+    this.name = isOnread ? 'Node net, onread' : 'Node net';
+    this.worker = isOnread ? 'netOnread' : 'net';
   }
 }
 

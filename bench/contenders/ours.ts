@@ -1,6 +1,6 @@
 /** RDMA by this project, with one link in one mode. */
 import { cpusOf } from '../rig/cpus.js';
-import type { Rig } from '../rig/program.js';
+import type { EndName, Rig } from '../rig/program.js';
 import { WorkerProcess } from '../rig/worker.js';
 import { type Part, type Sample, sampleOf, type Work } from '../work.js';
 import type { Contender } from './contender.js';
@@ -19,6 +19,17 @@ export interface OursOptions {
   readonly drop?: number;
   /** Whether the link computes its part of the ICRC. Default true. */
   readonly icrcOffload?: boolean;
+  /** The folder of the compiled programs of another build of this project. Default: those of this one. */
+  readonly programs?: string;
+}
+
+/** Returns the name of our link in a mode, and that it is of the build before. */
+export function nameOf({ link, mode, programs }: OursOptions): string {
+  return `${link}, ${mode}${programs === undefined ? '' : ', before'}`;
+}
+
+export function kindOf({ programs }: OursOptions): Contender['kind'] {
+  return programs === undefined ? 'ours' : 'before';
 }
 
 /**
@@ -33,14 +44,15 @@ export function canPoll({ mode }: Pick<OursOptions, 'mode'>): boolean {
 export const ICRC_BY_CARD = ', ICRC by the card';
 
 export class Ours implements Contender {
-  readonly kind = 'ours';
+  readonly kind: Contender['kind'];
   readonly name: string;
   readonly link: string;
   #ends: readonly WorkerProcess[] = [];
 
   constructor(readonly options: OursOptions) {
-    const { link, mode, icrcOffload = true } = options;
-    this.name = `${link}, ${mode}${icrcOffload ? '' : ICRC_BY_CARD}`;
+    const { link, icrcOffload = true } = options;
+    this.kind = kindOf(options);
+    this.name = `${nameOf(options)}${icrcOffload ? '' : ICRC_BY_CARD}`;
     this.link = link;
   }
 
@@ -51,8 +63,8 @@ export class Ours implements Contender {
   }
 
   async begin(rig: Rig): Promise<void> {
-    if (this.#ends.length === 0)
-      this.#ends = [WorkerProcess.start(rig, 'a', 'rdma'), WorkerProcess.start(rig, 'b', 'rdma')];
+    const start = (end: EndName) => WorkerProcess.start(rig, end, 'rdma', this.options.programs);
+    if (this.#ends.length === 0) this.#ends = [start('a'), start('b')];
     const [a, b] = this.#ends as [WorkerProcess, WorkerProcess];
     try {
       const open = (end: WorkerProcess, name: string) => end.call('open', { ...this.options, interface: name });

@@ -1,8 +1,5 @@
 /** Streams of this project: rsockets, and streams of connections, over one link in one mode. */
-import type { Rig } from '../rig/program.js';
-import type { WorkerProcess } from '../rig/worker.js';
-import type { Work } from '../work.js';
-import { connectEnds, connectReader, TwoEnds } from './ends.js';
+import { OurEnds } from './ends.js';
 import type { OursOptions } from './ours.js';
 
 export type StreamWay = 'rsocket' | 'rsocketOnread' | 'stream';
@@ -12,33 +9,13 @@ const NAMES: Readonly<Record<StreamWay, string>> = {
   rsocketOnread: 'rsocket, onread',
   stream: 'stream',
 };
-
 const FIRST_PORT = 7500;
 
-export class OurStreams extends TwoEnds {
-  readonly kind = 'ours';
-  readonly name: string;
-  readonly link: string;
-  protected readonly worker: StreamWay;
-
+export class OurStreams extends OurEnds {
   constructor(
-    way: StreamWay,
-    readonly options: OursOptions,
+    protected readonly worker: StreamWay,
+    options: OursOptions,
   ) {
-    super(FIRST_PORT);
-    this.worker = way;
-    this.link = options.link;
-    this.name = `${NAMES[way]}: ${options.link}, ${options.mode}`;
-  }
-
-  override takes(work: Work): boolean {
-    return super.takes(work) && (this.worker !== 'rsocketOnread' || work.kind === 'bulk');
-  }
-
-  protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
-    const { link, mode } = this.options;
-    await a.call('open', { link, mode, interface: rig.a.interface });
-    await b.call('open', { link, mode, interface: rig.b.interface });
-    await (this.worker === 'rsocketOnread' ? connectReader : connectEnds)(rig, a, b, port);
+    super(NAMES[worker], FIRST_PORT, options, worker === 'rsocketOnread');
   }
 }

@@ -54,6 +54,11 @@ export function reason(rows: readonly Row[]): string | undefined {
   return rows.some(({ samples }) => samples.length > 0) ? undefined : rows.find(({ skipped }) => skipped)?.skipped;
 }
 
+/** Whether a row is of a build of this project, which has operations. */
+export function isOfOurs(row: Pick<Row, 'kind'> | undefined): boolean {
+  return row?.kind === 'ours' || row?.kind === 'before';
+}
+
 /** Returns the contenders in their order, each with its rows. */
 export function byContender(rows: readonly Row[]): Map<string, Row[]> {
   const all = new Map<string, Row[]>();

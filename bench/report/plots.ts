@@ -43,7 +43,9 @@ function bars(rows: readonly Row[], of: Figure, which: 'highest' | 'lowest', isS
   const each = [...byContender(rows.filter(isShown))].flatMap(([label, own]) => {
     const row = best(own, of, which);
     const value = figure(row, of);
-    return row === undefined || value === undefined ? [] : [{ label, value, kind: row.kind }];
+    // another build is only in tables
+    if (row === undefined || value === undefined || row.kind === 'before') return [];
+    return [{ label, value, kind: row.kind }];
   });
   return each.sort((a, b) => (which === 'highest' ? b.value - a.value : a.value - b.value));
 }

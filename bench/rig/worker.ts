@@ -30,8 +30,9 @@ export class WorkerProcess {
     void this.#listen();
   }
 
-  static start(rig: Rig, end: EndName, kind: string): WorkerProcess {
-    return new WorkerProcess(rig.spawn(end, [rig.node, `${rig.programs}/js/bench/workers/main.js`, kind]));
+  /** @param programs folder of the compiled programs, as the ends see it */
+  static start(rig: Rig, end: EndName, kind: string, programs = rig.programs): WorkerProcess {
+    return new WorkerProcess(rig.spawn(end, [rig.node, `${programs}/js/bench/workers/main.js`, kind]));
   }
 
   /** @throws WorkerError the error that the worker threw; Error when the worker has ended or takes too long */

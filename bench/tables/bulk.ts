@@ -11,6 +11,7 @@ import {
   failures,
   figure,
   gbps,
+  isOfOurs,
   range,
   reason,
   select,
@@ -38,11 +39,12 @@ export function bulkWorks({ settings: { warmMs, ms } }: Context, waitings: reado
 export const bulk: Subject<Row[]> = {
   name: 'bulk',
   title: 'Bulk: 64 KiB and 1 MiB, one queue pair or stream',
+  comparesBuilds: true,
 
   async measure(context) {
     const bare = [new Bare('packet', true), new Bare('udp', true), new Bare('xdp', false)];
     const tcp = [new Iperf3(), new Iperf3(true), new PlainTcp(), new PlainTcp(true)];
-    const all = [...context.ours(), new NodeNet(), new NodeDgram(), ...tcp, new UcxPerftest(), ...bare];
+    const all = [...context.oursOfBuilds(), new NodeNet(), new NodeDgram(), ...tcp, new UcxPerftest(), ...bare];
     return measureRounds(await context.host(), all, bulkWorks(context, ['spin', 'sleep']), roundsOf(context));
   },
 
@@ -135,7 +137,7 @@ function lines(name: string, rows: readonly Row[], net: (mtu: number) => number 
   const kinds = [...new Set(rows.map(({ work }) => `${work.operation} ${work.waiting}`))];
   return kinds.map((kind) => {
     const [operation, waiting] = kind.split(' ') as [Operation, Work['waiting']];
-    const hasOperations = rows[0]?.kind === 'ours' || kinds.length > 1;
+    const hasOperations = isOfOurs(rows[0]) || kinds.length > 1;
     const cells = MTUS.flatMap((mtu) => {
       const row = (size: number) => select(rows, { mtu, size, operation, waiting })[0];
       const large = row(SIZES[1]);

@@ -8,6 +8,7 @@ import {
   cpuPerMessage,
   failures,
   figure,
+  isOfOurs,
   medianUs,
   p99Us,
   reason,
@@ -33,10 +34,11 @@ function works({ settings: { warmMs, ms } }: Context): Work[] {
 export const latency: Subject<Row[]> = {
   name: 'latency',
   title: 'Latency: round trips of 64 bytes',
+  comparesBuilds: true,
 
   async measure(context) {
     const bare = ['packet', 'udp', 'xdp'].map((link) => new Bare(link, false));
-    const all = [...context.ours(), new NodeNet(), new NodeDgram(), new PlainTcp(), ...bare];
+    const all = [...context.oursOfBuilds(), new NodeNet(), new NodeDgram(), new PlainTcp(), ...bare];
     return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 
@@ -115,12 +117,12 @@ function lines(name: string, rows: readonly Row[], net: number | undefined): str
     const how =
       waiting === 'spin'
         ? 'spinning'
-        : row.kind === 'ours' || name.startsWith('Node')
+        : isOfOurs(row) || name.startsWith('Node')
           ? 'in the event loop'
           : 'in the kernel';
     const [median, cpu] = [figure(row, medianUs), figure(row, cpuPerMessage)];
     const times = [median, figure(row, p99Us), figure(row, ({ latency }) => latency?.p999)].map(digits);
-    const head = [name, row.kind === 'ours' ? operation : '', how];
+    const head = [name, isOfOurs(row) ? operation : '', how];
     return median === undefined
       ? [...head, absent(row), '', '', '', '']
       : [...head, ...times, ratio(net, median), digits(cpu && cpu / 1000)];

@@ -8,6 +8,7 @@ import {
   failures,
   figure,
   frames,
+  isOfOurs,
   messages,
   reason,
   select,
@@ -35,10 +36,11 @@ function works({ settings: { warmMs, ms } }: Context): Work[] {
 export const rate: Subject<Row[]> = {
   name: 'rate',
   title: 'Message rate: 8 and 64 bytes, many in flight',
+  comparesBuilds: true,
 
   async measure(context) {
     const bare = ['packet', 'udp'].flatMap((link) => [new Bare(link, false), new Bare(link, true)]);
-    const all = [...context.ours(), new NodeDgram(), ...bare, new Bare('xdp', false)];
+    const all = [...context.oursOfBuilds(), new NodeDgram(), ...bare, new Bare('xdp', false)];
     return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },
 
@@ -84,7 +86,7 @@ function lines(
 ): string[][] {
   const none = reason(own);
   if (none !== undefined) return [[name, `skipped: ${none}`]];
-  const isOurs = own[0]?.kind === 'ours';
+  const isOurs = isOfOurs(own[0]);
   const kinds = [...new Set(own.map(({ work }) => `${work.operation} ${work.waiting}`))];
   return kinds.map((kind) => {
     const [operation, waiting] = kind.split(' ') as [Operation, Work['waiting']];

@@ -35,10 +35,11 @@ const of = (rows: readonly Row[], kind: Work['kind'], size: number) =>
 export const rpc: Subject<Row[]> = {
   name: 'rpc',
   title: 'Calls: a request and its echo as the response',
+  comparesBuilds: true,
 
   async measure(context) {
-    const ours = context.ours().map(({ options }) => new OurCalls(options, 'rpc'));
-    const connect = context.ours().map(({ options }) => new OurCalls(options, 'connectrpc'));
+    const ours = context.oursOfBuilds().map(({ options }) => new OurCalls(options, 'rpc'));
+    const connect = context.oursOfBuilds().map(({ options }) => new OurCalls(options, 'connectrpc'));
     const all = [...ours, ...connect, new GrpcCalls(), new NetCalls()];
     return measureRounds(await context.host(), all, works(context), roundsOf(context));
   },

@@ -1,5 +1,5 @@
 /** Streams of bytes: 64 KiB writes, and the echo of 64 bytes, with both programs asleep in the event loop. */
-import { NodeNet, NodeNetOnread } from '../contenders/node.js';
+import { NodeNet } from '../contenders/node.js';
 import { OurStreams, type StreamWay } from '../contenders/streams.js';
 import {
   best,
@@ -37,10 +37,11 @@ function works({ settings: { warmMs, ms } }: Context): Work[] {
 export const streams: Subject<Row[]> = {
   name: 'streams',
   title: 'Streams: writes of 64 KiB, echo of 64 bytes',
+  comparesBuilds: true,
 
   async measure(context) {
-    const ours = context.ours().flatMap(({ options }) => WAYS.map((way) => new OurStreams(way, options)));
-    const nodes = [new NodeNet(), new NodeNetOnread()];
+    const ours = context.oursOfBuilds().flatMap(({ options }) => WAYS.map((way) => new OurStreams(way, options)));
+    const nodes = [new NodeNet(), new NodeNet(true)];
     return measureRounds(await context.host(), [...ours, ...nodes], works(context), roundsOf(context));
   },
 

@@ -23,6 +23,8 @@ export interface Context {
   guest(): Promise<GuestRig>;
   /** Returns our links in all modes, restricted by the options `--link` and `--mode`. */
   ours(): Ours[];
+  /** Returns the same and, with the option `--before`, those of another build after each. */
+  oursOfBuilds(): Ours[];
   progress(what: string): void;
   /** Watches the machine while a table is measured. */
   readonly noise: NoiseMeter;
@@ -39,6 +41,8 @@ export class Unavailable extends Error {}
 export interface Subject<Data = unknown> {
   readonly name: string;
   readonly title: string;
+  /** Whether it measures `oursOfBuilds`. */
+  readonly comparesBuilds?: true;
   measure(context: Context): Promise<Data>;
   sheets(data: Data): Sheet[];
   readonly targets?: readonly Target<Data>[];

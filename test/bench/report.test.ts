@@ -50,6 +50,14 @@ describe('figures', () => {
     expect(standard).toMatchObject({ figure: '', isReached: undefined });
   });
 
+  test('of another build are in tables, and neither in targets nor in plots', () => {
+    const rows = [...BULK, row('udp, inline, before', 'before', [99])];
+    expect(verdicts({ bulk: rows })).toEqual(verdicts({ bulk: BULK }));
+    expect(plots({ bulk: rows }, '')).toEqual(plots({ bulk: BULK }, ''));
+    const [sheet] = bulk.sheets(rows);
+    expect(sheet?.rows.find(([name]) => name === 'udp, inline, before')?.[1]).toBe('WRITE');
+  });
+
   test('of latency targets compare round trips, not rates', () => {
     const ping = { kind: 'pingpong', operation: 'SEND', size: 64, mtu: 1500 } as const;
     const rows = [
