@@ -67,8 +67,13 @@ class Machine {
     Reflect.deleteProperty(globalThis, Machine.#KEY);
     if (earlier?.network.isCurrent && !earlier.guest.hasEnded) {
       earlier.network.plug(mtu);
-      await earlier.guest.renew({ mtu, addresses: addressesOf(GUEST) });
-      return new Machine(earlier.network, mtu, earlier.guest);
+      try {
+        await earlier.guest.renew({ mtu, addresses: addressesOf(GUEST) });
+        return new Machine(earlier.network, mtu, earlier.guest);
+      } catch (error) {
+        console.warn('another guest is booted:', error);
+        return new Machine(earlier.network, mtu, await Machine.#boot(mtu));
+      }
     }
     await earlier?.guest.stop();
     const network = new InteropNetwork(mtu);

@@ -165,6 +165,14 @@ describe.skipIf(reason)(`a guest with rxe${reason ? ` [skipped: ${reason}]` : ''
     await guest.run('ip address del 10.77.0.9/24 dev eth0');
   });
 
+  test('is stopped when a clean-up is late, and the error has the stacks of its blocked tasks', async () => {
+    await using other = await Guest.start();
+    await expect(other.cleanUp('sleep 60', 500)).rejects.toThrow(
+      /sleep 60: not done within 500 ms.*--- blocked tasks.*sysrq: Show Blocked State/s,
+    );
+    expect(other.hasEnded).toBe(true);
+  });
+
   test('vanishes when it is stopped', async () => {
     const second = await Guest.start({ mem: 256, smp: 1 });
     const running = second.spawn(['sleep', '60']);

@@ -26,20 +26,22 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
     let target: NvmeTarget | undefined;
     let faults: string[];
 
-    beforeAll(async () => {
+    beforeAll(() => {
       folder = mkdtempSync(join(tmpdir(), 'wasm-roce-'));
-      await installStorage(environment.guest);
     });
-    beforeEach(() => {
+    beforeEach(async () => {
+      await installStorage(environment.guest);
       host = new LinuxHost(environment.guest, { address: CARD.ipv4 });
       faults = [];
     });
     afterEach(async () => {
-      // a host that has lost its target tries again for ten minutes
-      if (!environment.guest.hasEnded) await environment.guest.run('nvme disconnect-all', { timeout: 60_000 });
-      await target?.close();
-      await our?.[Symbol.asyncDispose]();
-      target = our = undefined;
+      try {
+        await host.disconnectAll();
+      } finally {
+        await target?.close();
+        await our?.[Symbol.asyncDispose]();
+        target = our = undefined;
+      }
     });
     afterAll(() => rmSync(folder, { recursive: true }));
 
@@ -190,7 +192,7 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
         expect(isDone).toBe(false);
         await verified;
       } finally {
-        await environment.guest.run('nvme disconnect-all', { timeout: 60_000 });
+        await host.disconnectAll();
         running.child.kill('SIGKILL');
       }
     });
@@ -204,11 +206,11 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
     let files: readonly string[];
 
     beforeAll(async () => {
-      await installStorage(environment.guest);
       our = await OurDevice.open('packet', { memoryBytes: 128 * MIB });
     });
     afterAll(() => our[Symbol.asyncDispose]());
     beforeEach(async () => {
+      await installStorage(environment.guest);
       memory = await MemoryDisk.create(environment.guest, 16);
       files = [memory.path, '/tmp/namespace2'];
       await environment.guest.run(['truncate', '-s', '16M', files[1] as string]);

@@ -224,7 +224,7 @@ export class Guest implements AsyncDisposable {
   /**
    * Makes the guest as it was after its boot: kills all commands, and sets up eth0 and rxe0 anew.
    * @param options `mtu` and `addresses` of eth0
-   * @throws Error when a step fails
+   * @throws Error as `cleanUp`
    */
   async renew(options: Pick<GuestOptions, 'mtu' | 'addresses'>): Promise<void> {
     await this.killCommands(new Set());
@@ -235,8 +235,23 @@ export class Guest implements AsyncDisposable {
       'ip address flush dev eth0',
       '{ tc qdisc del dev eth0 root 2>/dev/null || true; }',
     ];
-    await this.run(steps.join(' && '));
+    await this.cleanUp(steps.join(' && '));
     await this.#setUpNetwork(options);
+  }
+
+  /**
+   * Runs a command that removes what a test has left. Its kernel may be stuck in what the test did to it; then nothing
+   * can be removed any more, so the guest is stopped.
+   * @throws Error with the kernel stacks of blocked tasks when the command fails or is late
+   */
+  async cleanUp(command: string, timeout = 10_000): Promise<void> {
+    try {
+      await this.#run(command, { timeout });
+    } catch (error) {
+      const stacks = await this.#run('dmesg -c >/dev/null; echo w >/proc/sysrq-trigger; dmesg', {}).catch(String);
+      await this.stop();
+      throw new Error(`${(error as Error).message}\n--- blocked tasks\n${stacks}`);
+    }
   }
 
   /** Sets eth0 up and removes what delays or drops its frames. */

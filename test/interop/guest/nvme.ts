@@ -41,6 +41,11 @@ export class LinuxHost {
     await this.#guest.run(['nvme', 'disconnect', '-n', nqn], PATIENCE);
   }
 
+  /** Disconnects from all subsystems, also from one that is lost, which the host tries to reach for ten minutes. */
+  async disconnectAll(): Promise<void> {
+    if (!this.#guest.hasEnded) await this.#guest.cleanUp('nvme disconnect-all', 60_000);
+  }
+
   /** Waits until the host has so many namespaces of all subsystems. */
   async untilNamespaces(count: number): Promise<void> {
     await this.#guest.run(`until [ $(${DISKS} | wc -l) = ${count} ]; do sleep 0.05; done`, PATIENCE);
