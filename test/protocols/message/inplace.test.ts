@@ -7,6 +7,8 @@ import { pattern } from '../../verbs/pair.js';
 import { type ConnectionPair, connectionPair } from './connectionpair.js';
 
 const MIB = 2 ** 20;
+/** Data from this length on is used in place. */
+const LONG = 262_144;
 /** Addresses below are in the card's memory. */
 const OUTSIDE = 2 ** 32;
 /** Less than the data: a request that copied it could not be posted. */
@@ -63,8 +65,8 @@ test('WRITE and READ of long data use the memory of the program, in parts of 1 M
 });
 
 test('a long message is sent from the memory of the program', async () => {
-  await using ends = await pair();
-  const data = pattern(60_000, 2);
+  await using ends = await pairOfLong();
+  const data = pattern(LONG, 2);
   const [sge] = await postedBy(ends, () => ends.a.send(data));
   expect(sge?.addr).toBeGreaterThanOrEqual(OUTSIDE);
   expect((await ends.b.receive())?.data.equals(data)).toBe(true);
@@ -77,7 +79,7 @@ test('data that is short, or cannot be registered, is copied', async () => {
   own.buffer.fill(pattern(100_000));
   const resizable = Reflect.construct(ArrayBuffer, [100_000, { maxByteLength: 200_000 }]) as ArrayBuffer;
   new Uint8Array(resizable).set(pattern(100_000));
-  for (const data of [pattern(32_767), new Uint8Array(resizable), own.buffer]) {
+  for (const data of [pattern(LONG - 1), new Uint8Array(resizable), own.buffer]) {
     const posted = await postedBy(ends, () => ends.a.write(mr.remote, data));
     expect(mr.buffer.subarray(0, data.length).equals(data)).toBe(true);
     for (const { addr, length } of posted) {
@@ -87,11 +89,18 @@ test('data that is short, or cannot be registered, is copied', async () => {
   }
 });
 
+test('messages of 64 KiB are copied: a registration of each takes more time', async () => {
+  await using ends = await pair();
+  const regions = vi.spyOn(ends.devices[0].card.regions, 'add');
+  for (let i = 0; i < 3; i++) await ends.a.send(pattern(65_536, i));
+  expect(regions).not.toHaveBeenCalled();
+});
+
 test('calls in progress have at most a sixteenth of the regions of a device', async () => {
   await using ends = await pair();
   countAsIf(ends, 64);
-  const mr = await ends.b.share(65_536);
-  const data = pattern(40_000, 4);
+  const mr = await ends.b.share(LONG);
+  const data = pattern(LONG, 4);
   let own: unknown;
   const posted = await postedBy(ends, async () => {
     const written = Array.from({ length: 100 }, () => ends.a.write(mr.remote, data));
@@ -109,8 +118,8 @@ test('a call that has ended early gives its region back to the share of all call
   await using ends = await pair();
   // one call at once may use memory in place
   countAsIf(ends, 16);
-  const mr = await ends.b.share(65_536);
-  const data = pattern(40_000, 4);
+  const mr = await ends.b.share(LONG);
+  const data = pattern(LONG, 4);
   for (let i = 0; i < 5; i++) {
     const stop = new AbortController();
     const written = ends.a.write(mr.remote, data, { signal: stop.signal });
