@@ -117,7 +117,7 @@ async function closeAll(): Promise<void> {
 }
 
 async function measure(subject: Subject): Promise<Kept> {
-  const origin = originOf(settings);
+  const origin = originOf(settings, subject.comparesBuilds ? flags.before : undefined);
   try {
     const noise = new NoiseMeter();
     const data = await subject.measure({ ...context, noise });
@@ -158,9 +158,13 @@ function publish(): void {
   const tables = SUBJECTS.map((subject) => {
     const result = kept(subject.name);
     const origin = result && origins.length > 1 ? [lineOf(result)] : [];
-    return [`### ${subject.title}`, ...origin, ...(result ? sheetsOf(subject, result).map(asMarkdown) : [])].join(
-      '\n\n',
-    );
+    const before = result?.before === undefined ? [] : [`Rows with "before" are of commit ${result.before}.`];
+    return [
+      `### ${subject.title}`,
+      ...origin,
+      ...before,
+      ...(result ? sheetsOf(subject, result).map(asMarkdown) : []),
+    ].join('\n\n');
   });
   const parts = [line, ...images, '### Targets', targets, ...tables];
   rewrite('bench/README.md', 'results', parts.join('\n\n'));

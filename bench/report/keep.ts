@@ -11,6 +11,8 @@ export interface Origin {
   readonly commit: string;
   readonly date: string;
   readonly settings: Settings;
+  /** The commit of the build before, if the table has it. */
+  readonly before?: string;
 }
 
 export interface Kept<Data = unknown> extends Origin {
@@ -22,8 +24,11 @@ export interface Kept<Data = unknown> extends Origin {
   readonly skipped?: string;
 }
 
-export function originOf(settings: Settings): Origin {
-  return { machine: machine(), commit: commit(), date: new Date().toISOString().slice(0, 10), settings };
+/** @param before folder of the build before, if it is measured, too */
+export function originOf(settings: Settings, before?: string): Origin {
+  const date = new Date().toISOString().slice(0, 10);
+  const own = { machine: machine(), commit: commitOf(ROOT), date, settings };
+  return before === undefined ? own : { ...own, before: commitOf(before) };
 }
 
 function machine(): string {
@@ -33,9 +38,9 @@ function machine(): string {
   return `${all.length} × ${model}, ${memory} GiB, Linux ${release()}, Node ${process.version}`;
 }
 
-function commit(): string {
+function commitOf(cwd: string): string {
   try {
-    const git = (...args: string[]) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).trim();
+    const git = (...args: string[]) => execFileSync('git', args, { cwd, encoding: 'utf8' }).trim();
     const isChanged = git('status', '--porcelain', '--', 'assembly', 'src', 'native') !== '';
     return `${git('rev-parse', '--short', 'HEAD')}${isChanged ? ' with changes' : ''}`;
   } catch {
