@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "faultguard.h"
 #include "icrc.h"
 #include "regions.h"
 
@@ -52,14 +53,14 @@ void Frames::CompleteIcrc(Descriptor& d) {
   uint8_t* frame = At(d.addr, d.len);
   uint8_t* place = frame == nullptr ? nullptr : SpanOf(frame, d.len, span);
   if (place == nullptr) return;
-  const uint8_t* from = place;
-  if (isElsewhere) {
-    uint64_t source;
-    memcpy(&source, place, sizeof source);
-    from = AtPlace(source, span);
-    if (from == nullptr) return;
-  }
-  ::CompleteIcrc(place, span, from);
+  if (!isElsewhere) return ::CompleteIcrc(place, span, place);
+  uint64_t source;
+  memcpy(&source, place, sizeof source);
+  const uint8_t* from = AtPlace(source, span);
+  if (from != nullptr && TryAccess([=] { ::CompleteIcrc(place, span, from); })) return;
+  if (from != nullptr) regions_->Lose(static_cast<uint32_t>(source >> 32));
+  // a frame that has not its data is not sent
+  d.len = 0;
 }
 
 void Frames::FoldIcrcs(uint8_t* payload, uint32_t bytes, uint32_t segmentBytes, Descriptor& to) {

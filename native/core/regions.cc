@@ -4,6 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "faultguard.h"
+
 namespace {
 
 /// Places are numbers of JavaScript, which are exact up to 2^53.
@@ -34,6 +36,22 @@ uint64_t Operate(uint64_t* at, uint32_t operation, uint64_t first, uint64_t seco
     default:
       return __atomic_exchange_n(at, first, __ATOMIC_SEQ_CST);
   }
+}
+
+/// @param pad two u64: the operands, of which the first becomes the value from before
+void OperateAt(uint8_t* target, uint32_t operation, uint8_t* pad) {
+  uint64_t values[2], value;
+  memcpy(values, pad, sizeof values);
+  if (reinterpret_cast<uintptr_t>(target) % sizeof value == 0) {
+    value = Operate(reinterpret_cast<uint64_t*>(target), operation, values[0], values[1]);
+  } else {
+    uint64_t changed;
+    memcpy(&value, target, sizeof value);
+    changed = value;
+    Operate(&changed, operation, values[0], values[1]);
+    memcpy(target, &changed, sizeof changed);
+  }
+  memcpy(pad, &value, sizeof value);
 }
 
 }  // namespace
@@ -75,37 +93,43 @@ void Regions::Remove(uint32_t region) {
   free_.push_back(region);
 }
 
+void Regions::Lose(uint32_t region) {
+  if (!Exists(region)) return;
+  regions_[region - 1].bytes = 0;
+  lost_.push_back(region);
+}
+
+uint32_t Regions::TakeLost() {
+  if (lost_.empty()) return 0;
+  const uint32_t region = lost_.back();
+  lost_.pop_back();
+  return region;
+}
+
+template <typename Run>
+bool Regions::Access(uint32_t region, Run run) {
+  if (TryAccess(run)) return true;
+  Lose(region);
+  return false;
+}
+
 bool Regions::Fetch(uint32_t region, uint32_t offset, uint32_t to, uint32_t bytes) {
   const uint8_t* source = Find(region, offset, bytes, false);
   uint8_t* target = InCard(to, bytes);
   if (source == nullptr || target == nullptr) return false;
-  memcpy(target, source, bytes);
-  return true;
+  return Access(region, [=] { memcpy(target, source, bytes); });
 }
 
 bool Regions::Place(uint32_t region, uint32_t offset, uint32_t from, uint32_t bytes) {
   uint8_t* target = Find(region, offset, bytes, true);
   const uint8_t* source = InCard(from, bytes);
   if (source == nullptr || target == nullptr) return false;
-  memcpy(target, source, bytes);
-  return true;
+  return Access(region, [=] { memcpy(target, source, bytes); });
 }
 
 bool Regions::Atomic(uint32_t region, uint32_t offset, uint32_t operation, uint32_t operands) {
   uint8_t* target = Find(region, offset, sizeof(uint64_t), true);
   uint8_t* pad = InCard(operands, 2 * sizeof(uint64_t));
   if (target == nullptr || pad == nullptr || operation > kStore) return false;
-  uint64_t values[2], value;
-  memcpy(values, pad, sizeof values);
-  if (reinterpret_cast<uintptr_t>(target) % sizeof value == 0) {
-    value = Operate(reinterpret_cast<uint64_t*>(target), operation, values[0], values[1]);
-  } else {
-    uint64_t changed;
-    memcpy(&value, target, sizeof value);
-    changed = value;
-    Operate(&changed, operation, values[0], values[1]);
-    memcpy(target, &changed, sizeof changed);
-  }
-  memcpy(pad, &value, sizeof value);
-  return true;
+  return Access(region, [=] { OperateAt(target, operation, pad); });
 }

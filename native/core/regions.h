@@ -43,6 +43,11 @@ class Regions final : public RegionAccess {
     return Find(static_cast<uint32_t>(place >> 32), place & UINT32_MAX, bytes, false);
   }
 
+  /// Memory of a region has gone (faultguard.h): it has no bytes from now on.
+  void Lose(uint32_t region);
+  /// Returns a region that was lost, once; 0 = none.
+  uint32_t TakeLost();
+
   bool Fetch(uint32_t region, uint32_t offset, uint32_t to, uint32_t bytes) override;
   bool Place(uint32_t region, uint32_t offset, uint32_t from, uint32_t bytes) override;
   bool Atomic(uint32_t region, uint32_t offset, uint32_t operation, uint32_t operands) override;
@@ -71,9 +76,14 @@ class Regions final : public RegionAccess {
     return offset <= cardBytes_ && bytes <= cardBytes_ - offset ? card_ + offset : nullptr;
   }
 
+  /// Accesses memory of a region. @returns false if it is not there any more
+  template <typename Run>
+  bool Access(uint32_t region, Run run);
+
   uint8_t* card_;
   uint64_t cardBytes_;
   /// By number less one. A region that was removed has no bytes.
   std::vector<Region> regions_;
   std::vector<uint32_t> free_;
+  std::vector<uint32_t> lost_;
 };
