@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 
@@ -15,7 +17,9 @@
 #include "core/blockedsignals.h"
 #include "core/clock.h"
 #include "core/eventfd.h"
+#include "core/faultguard.h"
 #include "limits.h"
+#include "objects.h"
 #include "settings.h"
 
 namespace {
@@ -32,12 +36,29 @@ constexpr int kBufferBytes = 8 << 20;
 constexpr uint32_t kTurnFrames = 128;
 /// Most turns of Flush: received frames may keep turns busy without end.
 constexpr int kFlushTurns = 64;
-/// For this time after a poll, the engine leaves the sockets to the thread that polls.
-constexpr int64_t kPollTime = kSecond / 1000;
+/// A thread that polls calls again within this time. The engine looks at the sockets for a while after a longer pause.
+constexpr int64_t kPause = 5'000;
+constexpr int64_t kWatchTime = kSecond / 1000;
+/// A thread that polls looks at the sockets after this time, although its queue is not empty.
+constexpr int64_t kMaxBlind = 50'000;
 /// Delay before frames that the kernel has not taken are offered again.
 constexpr int64_t kSendRetry = kSecond / 10'000;
 /// Longest sleep of the engine.
 constexpr int64_t kMaxSleep = 10 * kSecond;
+
+/// File descriptors that the engine waits for besides the sockets.
+constexpr size_t kOwnWaits = 2;
+
+/// Returns whether a read goes on after any signal that the process handles: SA_RESTART. ppoll never does.
+bool GoesOnAfterSignals() {
+  for (int signal = 1; signal <= SIGRTMAX; signal++) {
+    struct sigaction action;
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    const bool isHandled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    if (isHandled && !(action.sa_flags & SA_RESTART)) return false;
+  }
+  return true;
+}
 
 uint8_t* MapMemory(uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,10 +108,13 @@ bool Adapter::Start() {
   const FrameLayout layout = Layout();
   tx_.Attach(memory_, layout.tx);
   sockets_.Attach(memory_, kCardMemory, layout);
+  if (const int error = CatchFaults()) return Refuse("no handler of faults: %s", strerror(error));
   wakeFd_ = OpenEventfd();
   if (wakeFd_ < 0) return Refuse("no eventfd: %s", strerror(-wakeFd_));
-  waits_.push_back({wakeFd_, POLLIN, 0});
-  for (const int fd : sockets_.Fds()) waits_.push_back({fd, POLLIN, 0});
+  lookFd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (lookFd_ < 0) return Refuse("no timer: %s", strerror(errno));
+  waits_ = {{wakeFd_, POLLIN, 0}, {lookFd_, POLLIN, 0}};
+  WatchSockets();
   const BlockedSignals blocked;
   const auto run = [](void* self) -> void* {
     static_cast<Adapter*>(self)->RunEngine();
@@ -153,21 +177,76 @@ RingLayout Adapter::LayoutOf(uint32_t ring) const {
           Read<uint32_t>(ring + RingOffset::MASK)};
 }
 
+/// A call begins that takes turns. @returns the time
+int64_t Adapter::Called() {
+  const int64_t now = MonotonicTime();
+  if (now - calledAt_ > kPause) pausedAt_ = now;
+  return now;
+}
+
 void Adapter::Posted() {
+  Called();
   Turn(false);
   KeepDeadline();
+  calledAt_ = MonotonicTime();
 }
 
-bool Adapter::Poll() {
-  polledAt_ = MonotonicTime();
-  const bool hasMoved = Turn(true) > 0;
+void Adapter::Poll(bool isEmpty) {
+  calledAt_ = Called();
+  if (!isEmpty && calledAt_ - lookedAt_ < kMaxBlind) return;
+  Turn(true);
   KeepDeadline();
-  return hasMoved;
+  calledAt_ = MonotonicTime();
 }
 
-void Adapter::AwaitEvents() {
-  polledAt_ = 0;
-  if (isAsleep_ && !sleepWatches_) WakeEngine();
+/// Whether a thread polls, without pauses.
+bool Adapter::IsPolled(int64_t now) const { return now - calledAt_ <= kPause && now - pausedAt_ > kWatchTime; }
+
+int Adapter::Wait(int fd) {
+  bool leads;
+  std::vector<pollfd> waits{{fd, POLLIN, 0}};
+  {
+    const Lock lock = Hold();
+    leads = Lead();
+    if (leads) waits.insert(waits.end(), waits_.begin() + kOwnWaits, waits_.end());
+  }
+  int result;
+  pthread_cleanup_push(EndCancelledLead, leads ? this : nullptr);
+  result = ppoll(waits.data(), waits.size(), nullptr, nullptr) < 0 ? errno : 0;
+  pthread_cleanup_pop(0);
+  if (leads) {
+    const Lock lock = Hold();
+    EndLead();
+    while (result == 0 && Turn(true) > 0) {
+    }
+    KeepDeadline();
+  }
+  return result == EINTR && GoesOnAfterSignals() ? 0 : result;
+}
+
+/// Takes over the turns, if no other thread takes them. @returns whether it has
+bool Adapter::Lead() {
+  if (isLed_ || IsPolled(MonotonicTime())) return false;
+  isLed_ = true;
+  // both would wake up for each frame
+  if (isAsleep_ && sleepWatches_) WakeEngine();
+  return true;
+}
+
+/// The engine takes the turns after a while, if the program does not come back.
+void Adapter::EndLead() {
+  isLed_ = false;
+  if (isLookSet_) return;
+  isLookSet_ = true;
+  const itimerspec after{{0, 0}, {0, kWatchTime}};
+  timerfd_settime(lookFd_, 0, &after, nullptr);
+}
+
+void Adapter::EndCancelledLead(void* adapter) {
+  auto* self = static_cast<Adapter*>(adapter);
+  if (self == nullptr) return;
+  const Lock lock = self->Hold();
+  self->EndLead();
 }
 
 void Adapter::Flush() {
@@ -175,9 +254,37 @@ void Adapter::Flush() {
   }
 }
 
+int Adapter::JoinGroup(const uint8_t gid[16]) {
+  Gid group{};
+  memcpy(group.raw, gid, sizeof group.raw);
+  const auto scope = static_cast<uint32_t>(port_.Interface());
+  const sockaddr_in6 address =
+      group.IsIpv4() ? SocketAddress(gid + 12, 4, kRocePort, 0) : SocketAddress(gid, 16, kRocePort, scope);
+  const int result = sockets_.JoinGroup(address, kBufferBytes, port_.Interface());
+  WatchSockets();
+  return result < 0 ? -result : 0;
+}
+
+void Adapter::LeaveGroup(const uint8_t gid[16]) {
+  Gid group{};
+  memcpy(group.raw, gid, sizeof group.raw);
+  const size_t bytes = group.IsIpv4() ? 4 : 16;
+  sockets_.LeaveGroup(gid + sizeof group.raw - bytes, bytes);
+  WatchSockets();
+}
+
+/// The sockets have changed.
+void Adapter::WatchSockets() {
+  waits_.resize(kOwnWaits);
+  for (const int fd : sockets_.Fds()) waits_.push_back({fd, POLLIN, 0});
+  if (isAsleep_ && sleepWatches_) WakeEngine();
+}
+
 uint32_t Adapter::Turn(bool receives) {
+  const int64_t time = MonotonicTime();
+  if (receives) lookedAt_ = time;
   uint32_t moved = receives ? sockets_.Receive() : 0;
-  const auto now = static_cast<double>(MonotonicTime());
+  const auto now = static_cast<double>(time);
   Call([&](w2c_card* card) {
     moved += w2c_card_rx(card, now, kTurnFrames);
     w2c_card_expire(card, now);
@@ -185,12 +292,25 @@ uint32_t Adapter::Turn(bool receives) {
   // before the system call that sends: a thread that waits for an event wakes up meanwhile
   DispatchEvents();
   Call([&](w2c_card* card) { moved += w2c_card_tx(card, now, kTurnFrames); });
-  if (tx_.Producer() == tx_.Consumer()) return moved;
+  if (tx_.Producer() == tx_.Consumer()) {
+    DropLostMemory();
+    return moved;
+  }
   const int32_t sent = sockets_.Send();
+  DropLostMemory();
   if (sent >= 0) return moved + static_cast<uint32_t>(sent);
   usesGso_ = false;
   SetLink();
   return moved + static_cast<uint32_t>(~sent);
+}
+
+/// Memory that the program has unmapped loses its keys, so that the requests that use it fail.
+void Adapter::DropLostMemory() {
+  while (const uint32_t region = regions_->TakeLost()) {
+    Mr* const mr = keys_.OfRegion(region);
+    if (mr == nullptr) continue;
+    Call([&](w2c_card* card) { mr->isLost = w2c_card_mrDereg(card, mr->handle) == 0; });
+  }
 }
 
 void Adapter::DispatchEvents() {
@@ -231,33 +351,50 @@ void Adapter::WakeEngine() {
 
 void Adapter::RunEngine() {
   prctl(PR_SET_NAME, "wasm-roce card");
-  Lock lock = Hold();
+  mutex_.lock();
   for (;;) {
-    const bool isPolled = MonotonicTime() - polledAt_ < kPollTime;
-    if (isPolled || Turn(true) == 0) SleepEngine(lock);
-    // a thread that polls gets the lock
-    lock.unlock();
-    lock.lock();
+    TakeEngineTurn();
+    // a thread that calls gets the lock
+    mutex_.unlock();
+    mutex_.lock();
   }
 }
 
-void Adapter::SleepEngine(Lock& lock) {
+void Adapter::TakeEngineTurn() {
   const int64_t now = MonotonicTime();
-  sleepWatches_ = now - polledAt_ >= kPollTime;
+  if (isLed_) {
+    Turn(false);
+    return SleepEngine();
+  }
+  if (IsPolled(now)) return SleepEngine();
+  const bool isPause = now - calledAt_ > kPause;
+  if (Turn(true) == 0) return SleepEngine();
+  if (isPause) pausedAt_ = now;
+}
+
+void Adapter::SleepEngine() {
+  const int64_t now = MonotonicTime();
+  const bool isPolled = IsPolled(now);
+  sleepWatches_ = !isLed_ && !isPolled && !hasFailed_;
   const double deadline = Deadline();
   sleepsUntil_ = deadline == 0 ? now + kMaxSleep : std::min(static_cast<int64_t>(deadline), now + kMaxSleep);
   // the thread that polls has the deadlines, too, as long as it does
-  if (!sleepWatches_) sleepsUntil_ = polledAt_ + kPollTime;
+  if (isPolled && !isLed_) sleepsUntil_ = now + kWatchTime;
   if (hasFailed_) sleepsUntil_ = now + kMaxSleep;
   isAsleep_ = true;
   const int64_t duration = std::max<int64_t>(sleepsUntil_ - now, 0);
   const timespec time{duration / kSecond, duration % kSecond};
-  const size_t count = sleepWatches_ && !hasFailed_ ? waits_.size() : 1;
-  lock.unlock();
-  ppoll(waits_.data(), count, &time, nullptr);
-  lock.lock();
+  engineWaits_ = waits_;
+  if (!sleepWatches_) engineWaits_.resize(kOwnWaits);
+  mutex_.unlock();
+  ppoll(engineWaits_.data(), engineWaits_.size(), &time, nullptr);
+  mutex_.lock();
   isAsleep_ = false;
-  if (waits_[0].revents != 0) ClearEventfd(wakeFd_);
+  if (engineWaits_[0].revents != 0) ClearEventfd(wakeFd_);
+  if (engineWaits_[1].revents != 0) {
+    uint64_t times;
+    if (read(lookFd_, &times, sizeof times) > 0) isLookSet_ = false;
+  }
 }
 
 void Adapter::Fail(const char* reason) {
@@ -285,6 +422,7 @@ void Adapter::AfterForkInChild() {
     inherited->hasFailed_ = true;
     inherited->sockets_.Close();
     close(inherited->wakeFd_);
+    close(inherited->lookFd_);
     inherited->mutex_.unlock();
   }
   OpenMutex().unlock();

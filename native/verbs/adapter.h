@@ -2,8 +2,9 @@
 // when no call of the program does.
 //
 // Threads: a program may call verbs in any thread. Whoever uses the card holds the adapter's lock: `Adapter::Lock`.
-// A thread that polls takes turns itself. The engine, a thread of its own, takes them when none has polled for a while,
-// and when a program waits for an event.
+// A thread that polls a completion queue takes turns itself, and so does one that waits inside a call for an event. The
+// engine, a thread of its own, takes them when there is neither: a program that polls its memory, waits for a file
+// descriptor of the adapter's, or computes.
 #pragma once
 #include <pthread.h>
 #include <cstdint>
@@ -14,16 +15,35 @@
 
 #include "card/instance.h"
 #include "card/trap.h"
+#include "core/clock.h"
 #include "core/frames.h"
 #include "core/regions.h"
 #include "core/udpsockets.h"
 #include "events.h"
+#include "groups.h"
 #include "keytable.h"
 #include "port.h"
 
 class Adapter {
  public:
-  using Lock = std::unique_lock<std::mutex>;
+  /// A thread that is cancelled does not leave with the lock: the turns make system calls where it could be.
+  class Lock {
+   public:
+    explicit Lock(std::mutex& mutex) : mutex_(mutex) {
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+      mutex_.lock();
+    }
+    ~Lock() {
+      mutex_.unlock();
+      pthread_setcancelstate(before_, nullptr);
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    std::mutex& mutex_;
+    int before_ = PTHREAD_CANCEL_ENABLE;
+  };
 
   /// Returns the adapter of the process. The first call opens it.
   /// @returns null and errno if it cannot be opened; a line on stderr says why, once
@@ -68,15 +88,25 @@ class Adapter {
   const Port& ThePort() const { return port_; }
   Events& TheEvents() { return events_; }
   KeyTable& Keys() { return keys_; }
+  Groups& TheGroups() { return groups_; }
 
   /// Sends what was posted, and has the engine keep new deadlines.
   void Posted();
-  /// Takes a turn for a thread that polls. @returns whether anything has moved
-  bool Poll();
-  /// From now on the program waits for events: the engine looks at the sockets.
-  void AwaitEvents();
+  /// A thread polls a completion queue: takes a turn if the queue is empty, or if the last turn is long ago.
+  void Poll(bool isEmpty);
+  /// The program will wait for an event, perhaps without a call of the adapter.
+  void ExpectsEvents() { pausedAt_ = MonotonicTime(); }
+  /// The sockets receive what is sent to a multicast GID from now on. @returns 0 or an errno
+  int JoinGroup(const uint8_t gid[16]);
+  void LeaveGroup(const uint8_t gid[16]);
   /// Sends what is ready, before an object or the program ends.
   void Flush();
+
+  // ---- The caller does not hold the lock.
+
+  /// Waits until a file descriptor can be read, and takes turns meanwhile unless another thread does so. May return
+  /// early. A cancellation point, as read is. @returns 0, or EINTR after a signal for which read would not go on
+  int Wait(int fd);
 
  private:
   explicit Adapter(const Port& port);
@@ -91,12 +121,20 @@ class Adapter {
   RingLayout LayoutOf(uint32_t ring) const;
   uint32_t Turn(bool receives);
   void DispatchEvents();
+  void DropLostMemory();
   double Deadline();
   void KeepDeadline();
   void WakeEngine();
+  void WatchSockets();
+  int64_t Called();
+  bool IsPolled(int64_t now) const;
+  bool Lead();
+  void EndLead();
+  static void EndCancelledLead(void* adapter);
   void RunEngine();
+  void TakeEngineTurn();
   /// Sleeps without the lock.
-  void SleepEngine(Lock& lock);
+  void SleepEngine();
   void Fail(const char* reason);
   static void BeforeFork();
   static void AfterForkInParent();
@@ -110,6 +148,7 @@ class Adapter {
   UdpSockets sockets_;
   Events events_;
   KeyTable keys_;
+  Groups groups_;
   Ring tx_;
   uint32_t scratch_ = 0;
   bool usesGso_ = false;
@@ -117,9 +156,17 @@ class Adapter {
 
   pthread_t engine_{};
   int wakeFd_ = -1;
-  std::vector<struct pollfd> waits_;
-  /// The last turn of a thread that polls (ns).
-  int64_t polledAt_ = 0;
+  /// Expires when the engine has to see whether anybody still takes the turns.
+  int lookFd_ = -1;
+  bool isLookSet_ = false;
+  /// wakeFd_, lookFd_, and the sockets; and those that the engine waits for in its sleep.
+  std::vector<struct pollfd> waits_, engineWaits_;
+  /// The end of the last call that took turns, and the last pause between two of them (ns).
+  int64_t calledAt_ = 0, pausedAt_ = 0;
+  /// The last look at the sockets (ns).
+  int64_t lookedAt_ = 0;
+  /// Whether a thread that waits for an event takes the turns.
+  bool isLed_ = false;
   /// The engine sleeps until this time (ns), and with or without a look at the sockets.
   int64_t sleepsUntil_ = 0;
   bool isAsleep_ = false, sleepWatches_ = false;

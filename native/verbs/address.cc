@@ -67,15 +67,6 @@ bool ReadHeader(const uint8_t* bytes, Received& header) {
 
 bool IsMulticast(const ibv_gid& gid) { return IsIpv4(gid) ? gid.raw[12] >> 4 == 14 : gid.raw[0] == 0xff; }
 
-/// Runs a call of the card for a queue pair and the group whose GID is in the scratch memory.
-template <typename Run>
-int WithGroup(ibv_qp* qp, const ibv_gid* gid, Run run) {
-  Adapter& adapter = AdapterOf(qp->context);
-  const Adapter::Lock lock = adapter.Hold();
-  memcpy(adapter.At(adapter.Scratch()), gid->raw, sizeof gid->raw);
-  return CallCard(adapter, [&](w2c_card* card) { return run(card, QpOf(qp)->handle); });
-}
-
 }  // namespace
 
 int CheckAddress(const Adapter& adapter, const ibv_ah_attr& attr) {
@@ -171,9 +162,13 @@ VERBS_API int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, 
 }
 
 VERBS_API int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
-  return WithGroup(qp, gid, w2c_card_mcastAttach);
+  Adapter& adapter = AdapterOf(qp->context);
+  const Adapter::Lock lock = adapter.Hold();
+  return adapter.TheGroups().Attach(adapter, QpOf(qp)->handle, *gid);
 }
 
 VERBS_API int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
-  return WithGroup(qp, gid, w2c_card_mcastDetach);
+  Adapter& adapter = AdapterOf(qp->context);
+  const Adapter::Lock lock = adapter.Hold();
+  return adapter.TheGroups().Detach(adapter, QpOf(qp)->handle, *gid);
 }

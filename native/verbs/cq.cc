@@ -12,9 +12,8 @@ uint32_t Oldest(Adapter& adapter, Cq* cq) {
   uint32_t cqe = 0;
   const auto peek = [&](w2c_card* card) { cqe = w2c_card_cqPeek(card, cq->handle); };
   adapter.Call(peek);
-  if (cqe != 0) return cqe;
-  adapter.Poll();
-  adapter.Call(peek);
+  adapter.Poll(cqe == 0);
+  if (cqe == 0) adapter.Call(peek);
   return cqe;
 }
 
@@ -39,7 +38,7 @@ int RequestNotify(ibv_cq* base, int solicitedOnly) {
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   const bool works = adapter.Call([&](w2c_card* card) { w2c_card_cqArm(card, CqOf(base)->handle, solicitedOnly != 0); });
-  adapter.AwaitEvents();
+  adapter.ExpectsEvents();
   return works ? 0 : EIO;
 }
 

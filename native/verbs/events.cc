@@ -1,9 +1,12 @@
 #include "events.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 
 #include "card_codes.h"
 #include "objects.h"
@@ -23,33 +26,23 @@ void Push(EventQueue<Event>& queue, const Event& event) {
   eventfd_write(queue.fd, 1);
 }
 
+/// Takes an event from what the file descriptor counts, unless a program that reads it itself has done so.
+template <typename Event>
+void Uncount(EventQueue<Event>& queue) {
+  eventfd_t count;
+  const iovec into{&count, sizeof count};
+  if (preadv2(queue.fd, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
+  // a kernel without this for eventfds
+  pollfd one{queue.fd, POLLIN, 0};
+  if (poll(&one, 1, 0) > 0) eventfd_read(queue.fd, &count);
+}
+
 /// Removes events that the program has not read, and what the file descriptor counts of them.
 template <typename Event, typename IsUnwanted>
 void Forget(EventQueue<Event>& queue, IsUnwanted isUnwanted) {
   const auto end = std::remove_if(queue.events.begin(), queue.events.end(), isUnwanted);
-  for (auto at = end; at != queue.events.end(); at++) {
-    // another thread may have read the count, and wait for the lock: it will find no event
-    pollfd one{queue.fd, POLLIN, 0};
-    eventfd_t count;
-    if (poll(&one, 1, 0) > 0) eventfd_read(queue.fd, &count);
-  }
+  for (auto at = end; at != queue.events.end(); at++) Uncount(queue);
   queue.events.erase(end, queue.events.end());
-}
-
-/// Waits for an event, as the file descriptor's mode says, and takes it. @param onTaken called with the lock held
-/// @returns 0, or -1 and errno
-template <typename Event, typename OnTaken>
-int Take(Adapter& adapter, EventQueue<Event>& queue, OnTaken onTaken) {
-  for (;;) {
-    eventfd_t count;
-    if (eventfd_read(queue.fd, &count) != 0) return -1;
-    const Adapter::Lock lock = adapter.Hold();
-    if (queue.events.empty()) continue;
-    const Event event = queue.events.front();
-    queue.events.pop_front();
-    onTaken(event);
-    return 0;
-  }
 }
 
 /// The kinds of elements of asynchronous events.
@@ -181,10 +174,18 @@ int OpenAsyncQueue(Context* context) {
 }
 
 VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  return Take(AdapterOf(context), ContextOf(context)->async, [=](const ibv_async_event& taken) {
-    CountAsyncRead(taken);
-    *event = taken;
-  });
+  EventQueue<ibv_async_event>& queue = ContextOf(context)->async;
+  for (;;) {
+    eventfd_t count;
+    if (eventfd_read(queue.fd, &count) != 0) return -1;
+    const Adapter::Lock lock = AdapterOf(context).Hold();
+    // the count was read before the event was removed, with its object
+    if (queue.events.empty()) continue;
+    *event = queue.events.front();
+    queue.events.pop_front();
+    CountAsyncRead(*event);
+    return 0;
+  }
 }
 
 VERBS_API void ibv_ack_async_event(ibv_async_event* event) {
@@ -226,11 +227,26 @@ VERBS_API int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 }
 
 VERBS_API int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cqContext) {
-  return Take(AdapterOf(channel->context), ChannelOf(channel)->queue, [=](Cq* taken) {
-    taken->eventsRead++;
-    *cq = taken->Base();
-    *cqContext = taken->cq_context;
-  });
+  Adapter& adapter = AdapterOf(channel->context);
+  EventQueue<Cq*>& queue = ChannelOf(channel)->queue;
+  for (bool isFirst = true;; isFirst = false) {
+    {
+      const Adapter::Lock lock = adapter.Hold();
+      if (isFirst && queue.events.empty()) adapter.Poll(true);
+      if (!queue.events.empty()) {
+        Cq* const taken = queue.events.front();
+        queue.events.pop_front();
+        Uncount(queue);
+        taken->eventsRead++;
+        *cq = taken->Base();
+        *cqContext = taken->cq_context;
+        return 0;
+      }
+    }
+    const bool waits = (fcntl(queue.fd, F_GETFL) & O_NONBLOCK) == 0;
+    errno = waits ? adapter.Wait(queue.fd) : EAGAIN;
+    if (errno != 0) return -1;
+  }
 }
 
 VERBS_API void ibv_ack_cq_events(ibv_cq* cq, unsigned events) {

@@ -2,11 +2,17 @@
 
 #include "objects.h"
 
-void KeyTable::Add(const Mr* mr) { regions_[mr->lkey] = mr; }
+void KeyTable::Add(Mr* mr) { regions_[mr->lkey] = mr; }
 
 void KeyTable::Remove(const Mr* mr) {
   regions_.erase(mr->lkey);
   if (last_ == mr) last_ = nullptr;
+}
+
+Mr* KeyTable::OfRegion(uint32_t region) {
+  for (const auto& [key, mr] : regions_)
+    if (mr->region == region) return mr;
+  return nullptr;
 }
 
 uint64_t KeyTable::PlaceOf(uint64_t address, uint32_t lkey) {

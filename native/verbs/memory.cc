@@ -1,4 +1,8 @@
 // Protection domains, memory regions and memory windows.
+#include <sys/mman.h>
+#include <unistd.h>
+#include <algorithm>
+
 #include "card_codes.h"
 #include "cardcall.h"
 #include "context.h"
@@ -18,6 +22,17 @@ int CheckRegion(size_t length, unsigned access) {
   return length > UINT32_MAX ? EINVAL : 0;
 }
 
+/// Returns whether the process has all of the pages, as drivers find out when they pin them.
+bool IsMapped(const void* address, size_t length) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  constexpr size_t kPages = 4096;
+  unsigned char pages[kPages];
+  const auto begin = reinterpret_cast<uintptr_t>(address), end = begin + length;
+  for (uintptr_t at = begin & ~(page - 1); at < end; at += kPages * page)
+    if (mincore(reinterpret_cast<void*>(at), std::min(kPages * page, end - at), pages) != 0) return false;
+  return true;
+}
+
 bool IsWritable(unsigned access) { return access & IBV_ACCESS_LOCAL_WRITE; }
 
 /// Takes the keys that the card has given.
@@ -30,6 +45,7 @@ void TakeKeys(Adapter& adapter, Mr& mr) {
 
 ibv_mr* Register(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
   if (const int refused = CheckRegion(length, access)) return RefuseWith(refused);
+  if (!IsMapped(address, length)) return RefuseWith(EFAULT);
   auto* mr = Make<Mr>();
   if (mr == nullptr) return nullptr;
   if (access & IBV_ACCESS_ZERO_BASED) iova = 0;
@@ -172,6 +188,10 @@ VERBS_API int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, s
   const uint64_t iova = moves ? reinterpret_cast<uintptr_t>(address) : mr->iova;
   const unsigned rights = flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned>(access) : mr->access;
   if (CheckRegion(newLength, rights) != 0) return IBV_REREG_MR_ERR_INPUT;
+  if (moves && !IsMapped(newAddress, newLength)) {
+    errno = EFAULT;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
   Adapter& adapter = AdapterOf(mr->context);
   const Adapter::Lock lock = adapter.Hold();
   const int refused = CallCard(adapter, [&](w2c_card* card) {
@@ -198,7 +218,8 @@ VERBS_API int ibv_dereg_mr(ibv_mr* base) {
   Mr* mr = MrOf(base);
   Adapter& adapter = AdapterOf(mr->context);
   const Adapter::Lock lock = adapter.Hold();
-  const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_mrDereg(card, mr->handle); });
+  const auto deregister = [&](w2c_card* card) { return w2c_card_mrDereg(card, mr->handle); };
+  const int refused = mr->isLost ? 0 : CallCard(adapter, deregister);
   // an adapter that has failed, or that a child has inherited, lets go of the program's memory all the same
   if (refused != 0 && !adapter.HasFailed()) return refused;
   adapter.Keys().Remove(mr);

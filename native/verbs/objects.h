@@ -44,6 +44,8 @@ struct Mr : ibv_mr {
   uint32_t region;
   uint64_t iova;
   unsigned access;
+  /// The program has unmapped it, and the card does not know it any more.
+  bool isLost;
 };
 
 struct Mw : ibv_mw {

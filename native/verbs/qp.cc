@@ -224,6 +224,7 @@ VERBS_API int ibv_destroy_qp(ibv_qp* base) {
     // the last acknowledgements: the peer's requests may have arrived a moment ago
     adapter.Flush();
     adapter.Call([&](w2c_card* card) { w2c_card_qpDestroy(card, qp->handle); });
+    adapter.TheGroups().Remove(adapter, qp->handle);
     adapter.TheEvents().Unregister(qp);
   }
   AwaitAcknowledged(qp);
