@@ -9,7 +9,6 @@ const isOfCalls = ({ kind }: Work) => kind !== 'bulk';
 
 abstract class Callers extends TwoEnds {
   readonly kind = 'beside';
-  protected readonly connect = this.connectEnds;
 
   constructor() {
     super(FIRST_PORT);

@@ -45,10 +45,8 @@ export abstract class TwoEnds implements Contender {
     }
   }
 
-  protected abstract connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void>;
-
   /** Connects the two ends. The one that reads is the server, unless it reads by `onread`. */
-  protected async connectEnds(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+  protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
     const [server, client] = this.#options.isOnread ? [a, b] : [b, a];
     const { address } = this.#options.isOnread ? rig.a : rig.b;
     await server.call('listen', address, port);
@@ -95,9 +93,9 @@ export abstract class OurEnds extends TwoEnds {
     this.#open = { link, mode };
   }
 
-  protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+  protected override async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
     await a.call('open', { ...this.#open, interface: rig.a.interface });
     await b.call('open', { ...this.#open, interface: rig.b.interface });
-    await this.connectEnds(rig, a, b, port);
+    await super.connect(rig, a, b, port);
   }
 }

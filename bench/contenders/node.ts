@@ -9,7 +9,6 @@ export class NodeNet extends TwoEnds {
   readonly kind = 'beside';
   readonly name: string;
   protected readonly worker: string;
-  protected readonly connect = this.connectEnds;
 
   /** @param isOnread see TwoEnds */
   constructor(isOnread = false) {
@@ -28,7 +27,7 @@ export class NodeDgram extends TwoEnds {
     super(FIRST_PORT);
   }
 
-  protected async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
+  protected override async connect(rig: Rig, a: WorkerProcess, b: WorkerProcess, port: number): Promise<void> {
     await Promise.all([
       a.call('open', rig.a.address, rig.b.address, port),
       b.call('open', rig.b.address, rig.a.address, port),
