@@ -72,6 +72,7 @@ class Machine {
         return new Machine(earlier.network, mtu, earlier.guest);
       } catch (error) {
         console.warn('another guest is booted:', error);
+        await earlier.guest.stop();
         return new Machine(earlier.network, mtu, await Machine.#boot(mtu));
       }
     }
