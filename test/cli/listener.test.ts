@@ -1,31 +1,21 @@
-// A service over rdma_cm: what its log says of connections whose handler ends, fails, or is about to send at its close.
+// A service over rdma_cm: its log has the end of each connection, and the handler's error unless the service closes.
 import { once } from 'node:events';
-import { Writable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
-import { RdmaService } from '../../src/cli/endpoint/listener.js';
-import { Log } from '../../src/cli/endpoint/log.js';
-import { type Connection, createMemoryHub, type Device, openDevice } from '../../src/index.js';
+import type { Connection, Device } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
+import { openService } from './service.js';
 
-const PEER = '10.0.0.2';
 const devices: Device[] = [];
 afterEach(async () => {
   for (const device of devices.splice(0)) await device.close({ force: true });
 });
 
-/** A service with a handler, its log, and a client of it. */
 async function open(serve: (connection: Connection) => Promise<unknown>) {
-  const hub = createMemoryHub();
-  const client = await openDevice({ hub, addresses: ['10.0.0.1'] });
-  const server = await openDevice({ hub, addresses: [PEER] });
-  devices.push(client, server);
-  const lines: string[] = [];
-  const stream = new Writable({ write: (line, _, done) => done(void lines.push(`${line}`)) });
-  const service = await RdmaService.open(server, { port: 7000 }, { accept: {}, serve }, new Log('text', stream));
-  const connection = await client.connect({ host: PEER, port: 7000 });
+  const { device, peer, lines, ...opened } = await openService({ accept: {}, serve });
+  devices.push(device, peer);
   const disconnected = () => eventually(() => expect(lines.at(-1)).toMatch('disconnected'));
-  return { service, connection, lines, disconnected };
+  return { ...opened, lines, disconnected };
 }
 
 test('a handler that sends while its service closes leaves the connection to the close', async () => {

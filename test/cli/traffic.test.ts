@@ -1,14 +1,11 @@
 // The service `traffic` of an endpoint: it sends what a client orders, and no client can have too much of it.
 import { once } from 'node:events';
-import { Writable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
-import { RdmaService } from '../../src/cli/endpoint/listener.js';
-import { Log } from '../../src/cli/endpoint/log.js';
 import { type TrafficOrder, trafficHandler } from '../../src/cli/endpoint/traffic.js';
-import { type Connection, createMemoryHub, type Device, openDevice } from '../../src/index.js';
+import type { Connection, Device } from '../../src/index.js';
 import { eventually } from '../kit/eventually.js';
+import { openService, PEER, PORT } from './service.js';
 
-const PEER = '10.0.0.2';
 const devices: Device[] = [];
 afterEach(async () => {
   for (const device of devices.splice(0)) await device.close({ force: true });
@@ -16,14 +13,8 @@ afterEach(async () => {
 
 /** A client of the service with memory, and the log of the service. */
 async function open(idleMs?: number) {
-  const hub = createMemoryHub();
-  const device = await openDevice({ hub, addresses: ['10.0.0.1'] });
-  const peer = await openDevice({ hub, addresses: [PEER] });
+  const { device, peer, lines, connection } = await openService(trafficHandler(idleMs));
   devices.push(device, peer);
-  const lines: string[] = [];
-  const stream = new Writable({ write: (line, _, done) => done(void lines.push(`${line}`)) });
-  await RdmaService.open(peer, { port: 7473 }, trafficHandler(idleMs), new Log('text', stream));
-  const connection = await device.connect({ host: PEER, port: 7473 });
   const mr = await connection.share(65_536);
   const memory = { addr: Number(mr.remote.addr), rkey: mr.remote.rkey };
   return { connection, mr, memory, peer, lines };
@@ -74,7 +65,7 @@ test('a client that leaves during a large order, and one without memory, leave n
   const disconnected = (count: number) =>
     eventually(() => expect(lines.filter((line) => line.includes('disconnected')).length).toBe(count));
   const fail = async () => {
-    const next = await (devices[0] as Device).connect({ host: PEER, port: 7473 });
+    const next = await (devices[0] as Device).connect({ host: PEER, port: PORT });
     await order(next, { opcode: 'READ', length: 8, count: 65_536, addr: 0, rkey: 1 });
     await once(next, 'close');
   };
