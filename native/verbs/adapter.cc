@@ -255,21 +255,17 @@ void Adapter::Flush() {
 }
 
 int Adapter::JoinGroup(const uint8_t gid[16]) {
-  Gid group{};
-  memcpy(group.raw, gid, sizeof group.raw);
   const auto scope = static_cast<uint32_t>(port_.Interface());
   const sockaddr_in6 address =
-      group.IsIpv4() ? SocketAddress(gid + 12, 4, kRocePort, 0) : SocketAddress(gid, 16, kRocePort, scope);
+      IsIpv4Mapped(gid) ? SocketAddress(gid + 12, 4, kRocePort, 0) : SocketAddress(gid, 16, kRocePort, scope);
   const int result = sockets_.JoinGroup(address, kBufferBytes, port_.Interface());
   WatchSockets();
   return result < 0 ? -result : 0;
 }
 
 void Adapter::LeaveGroup(const uint8_t gid[16]) {
-  Gid group{};
-  memcpy(group.raw, gid, sizeof group.raw);
-  const size_t bytes = group.IsIpv4() ? 4 : 16;
-  sockets_.LeaveGroup(gid + sizeof group.raw - bytes, bytes);
+  const size_t bytes = IsIpv4Mapped(gid) ? 4 : 16;
+  sockets_.LeaveGroup(gid + sizeof(ibv_gid) - bytes, bytes);
   WatchSockets();
 }
 

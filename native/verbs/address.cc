@@ -18,11 +18,7 @@ constexpr uint32_t kMaxFlowLabel = 0xfffff;
 /// A received IPv4 header is in the second half of the 40 bytes in front of a datagram.
 constexpr size_t kIpv4At = 20;
 
-bool IsIpv4(const ibv_gid& gid) {
-  Gid copy{};
-  memcpy(copy.raw, gid.raw, sizeof copy.raw);
-  return copy.IsIpv4();
-}
+bool IsIpv4(const ibv_gid& gid) { return IsIpv4Mapped(gid.raw); }
 
 /// IP addresses have 16 bytes in an address vector, and IPv4 has the first four.
 void WriteIp(Adapter& adapter, uint32_t at, const uint8_t raw[16], bool isIpv4) {
@@ -100,18 +96,17 @@ VERBS_API ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   const Adapter::Lock lock = adapter.Hold();
   WriteAddress(adapter, *attr);
   const int refused =
-      MakeInCard(adapter, ah->Ah::handle, [&](w2c_card* card) { return w2c_card_ahCreate(card, PdOf(pd)->handle); });
+      MakeInCard(adapter, ah->handle, [&](w2c_card* card) { return w2c_card_ahCreate(card, pd->handle); });
   if (refused != 0) return Discard(ah, refused);
   ah->context = pd->context;
   ah->pd = pd;
-  ah->ibv_ah::handle = ah->handle;
   return ah;
 }
 
 VERBS_API int ibv_destroy_ah(ibv_ah* base) {
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  const auto destroy = [&](w2c_card* card) { return w2c_card_ahDestroy(card, AhOf(base)->handle); };
+  const auto destroy = [&](w2c_card* card) { return w2c_card_ahDestroy(card, base->handle); };
   int refused = CallCard(adapter, destroy);
   if (refused == EBUSY) {
     // a datagram that was posted may not have been sent yet
@@ -164,11 +159,11 @@ VERBS_API int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, 
 VERBS_API int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
   Adapter& adapter = AdapterOf(qp->context);
   const Adapter::Lock lock = adapter.Hold();
-  return adapter.TheGroups().Attach(adapter, QpOf(qp)->handle, *gid);
+  return adapter.TheGroups().Attach(adapter, qp->handle, *gid);
 }
 
 VERBS_API int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
   Adapter& adapter = AdapterOf(qp->context);
   const Adapter::Lock lock = adapter.Hold();
-  return adapter.TheGroups().Detach(adapter, QpOf(qp)->handle, *gid);
+  return adapter.TheGroups().Detach(adapter, qp->handle, *gid);
 }

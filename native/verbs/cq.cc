@@ -37,7 +37,7 @@ int PollCq(ibv_cq* base, int most, ibv_wc* wc) {
 int RequestNotify(ibv_cq* base, int solicitedOnly) {
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  const bool works = adapter.Call([&](w2c_card* card) { w2c_card_cqArm(card, CqOf(base)->handle, solicitedOnly != 0); });
+  const bool works = adapter.Call([&](w2c_card* card) { w2c_card_cqArm(card, base->handle, solicitedOnly != 0); });
   adapter.ExpectsEvents();
   return works ? 0 : EIO;
 }
@@ -50,17 +50,14 @@ Cq* Create(ibv_context* context, uint32_t entries, void* cqContext, ibv_comp_cha
   Adapter& adapter = AdapterOf(context);
   const Adapter::Lock lock = adapter.Hold();
   const int refused =
-      MakeInCard(adapter, cq->Cq::handle, [&](w2c_card* card) { return w2c_card_cqCreate(card, entries); });
+      MakeInCard(adapter, cq->handle, [&](w2c_card* card) { return w2c_card_cqCreate(card, entries); });
   if (refused != 0) return Discard(cq, refused);
   cq->context = context;
   cq->channel = channel;
   cq->cq_context = cqContext;
-  cq->ibv_cq_ex::handle = cq->handle;
   cq->cqe = static_cast<int>(entries);
-  pthread_mutex_init(&cq->mutex, nullptr);
-  pthread_cond_init(&cq->cond, nullptr);
   if (channel != nullptr) channel->refcnt++;
-  adapter.TheEvents().Register(cq->handle, cq);
+  adapter.TheEvents().Register(cq);
   return cq;
 }
 
@@ -152,7 +149,7 @@ VERBS_API int ibv_resize_cq(ibv_cq* base, int entries) {
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   const int refused = CallCard(adapter, [&](w2c_card* card) {
-    return w2c_card_cqResize(card, CqOf(base)->handle, static_cast<uint32_t>(entries));
+    return w2c_card_cqResize(card, base->handle, static_cast<uint32_t>(entries));
   });
   if (refused == 0) base->cqe = entries;
   return refused;
@@ -168,9 +165,7 @@ VERBS_API int ibv_destroy_cq(ibv_cq* base) {
     adapter.TheEvents().Unregister(cq);
     if (cq->channel != nullptr) cq->channel->refcnt--;
   }
-  AwaitAcknowledged(cq);
-  pthread_cond_destroy(&cq->cond);
-  pthread_mutex_destroy(&cq->mutex);
+  EndAcknowledging(cq);
   delete cq;
   return 0;
 }

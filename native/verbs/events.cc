@@ -95,6 +95,17 @@ void Acknowledge(pthread_mutex_t& mutex, pthread_cond_t& cond, uint32_t& complet
   pthread_mutex_unlock(&mutex);
 }
 
+/// An object that the program can see has what its acknowledgements need.
+void BeginAcknowledging(pthread_mutex_t& mutex, pthread_cond_t& cond) {
+  pthread_mutex_init(&mutex, nullptr);
+  pthread_cond_init(&cond, nullptr);
+}
+
+void FreeAcknowledging(pthread_mutex_t& mutex, pthread_cond_t& cond) {
+  pthread_cond_destroy(&cond);
+  pthread_mutex_destroy(&mutex);
+}
+
 void Await(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& completed, uint32_t events) {
   pthread_mutex_lock(&mutex);
   while (completed != events) pthread_cond_wait(&cond, &mutex);
@@ -103,6 +114,21 @@ void Await(pthread_mutex_t& mutex, pthread_cond_t& cond, const uint32_t& complet
 
 }  // namespace
 
+void Events::Register(Cq* cq) {
+  BeginAcknowledging(cq->mutex, cq->cond);
+  targets_[cq->handle] = {Target::kCq, cq};
+}
+
+void Events::Register(Qp* qp) {
+  BeginAcknowledging(qp->qp_base.mutex, qp->qp_base.cond);
+  targets_[qp->qp_base.handle] = {Target::kQp, qp};
+}
+
+void Events::Register(Srq* srq) {
+  BeginAcknowledging(srq->mutex, srq->cond);
+  targets_[srq->handle] = {Target::kSrq, srq};
+}
+
 void Events::Unregister(Cq* cq) {
   targets_.erase(cq->handle);
   ForgetAsync(cq->context, cq);
@@ -110,7 +136,7 @@ void Events::Unregister(Cq* cq) {
 }
 
 void Events::Unregister(Qp* qp) {
-  targets_.erase(qp->handle);
+  targets_.erase(qp->qp_base.handle);
   ForgetAsync(qp->qp_base.context, qp);
 }
 
@@ -156,16 +182,22 @@ void Events::Report(ibv_event_type type) {
   for (Context* context : contexts_) Push(context->async, event);
 }
 
-void AwaitAcknowledged(Cq* cq) {
+void EndAcknowledging(Cq* cq) {
   Await(cq->mutex, cq->cond, cq->comp_events_completed, cq->eventsRead);
   Await(cq->mutex, cq->cond, cq->async_events_completed, cq->asyncEventsRead);
+  FreeAcknowledging(cq->mutex, cq->cond);
 }
 
-void AwaitAcknowledged(Qp* qp) {
-  Await(qp->qp_base.mutex, qp->qp_base.cond, qp->qp_base.events_completed, qp->eventsRead);
+void EndAcknowledging(Qp* qp) {
+  ibv_qp& base = qp->qp_base;
+  Await(base.mutex, base.cond, base.events_completed, qp->eventsRead);
+  FreeAcknowledging(base.mutex, base.cond);
 }
 
-void AwaitAcknowledged(Srq* srq) { Await(srq->mutex, srq->cond, srq->events_completed, srq->eventsRead); }
+void EndAcknowledging(Srq* srq) {
+  Await(srq->mutex, srq->cond, srq->events_completed, srq->eventsRead);
+  FreeAcknowledging(srq->mutex, srq->cond);
+}
 
 int OpenAsyncQueue(Context* context) {
   const int refused = OpenQueue(context->async);

@@ -14,10 +14,10 @@ struct Srq;
 /// The objects of an adapter that the card has events for. The adapter's lock protects it.
 class Events {
  public:
-  /// Events of the card for a handle are the object's from now on, until Unregister.
-  void Register(uint32_t handle, Cq* cq) { targets_[handle] = {Target::kCq, cq}; }
-  void Register(uint32_t handle, Qp* qp) { targets_[handle] = {Target::kQp, qp}; }
-  void Register(uint32_t handle, Srq* srq) { targets_[handle] = {Target::kSrq, srq}; }
+  /// Events of the card for the handle of an object are the object's from now on, until Unregister.
+  void Register(Cq* cq);
+  void Register(Qp* qp);
+  void Register(Srq* srq);
   /// Removes the object's events that the program has not read.
   void Unregister(Cq* cq);
   void Unregister(Qp* qp);
@@ -43,9 +43,9 @@ class Events {
 };
 
 // Freeing an object waits until the program has acknowledged the events that it has read. Without the lock.
-void AwaitAcknowledged(Cq* cq);
-void AwaitAcknowledged(Qp* qp);
-void AwaitAcknowledged(Srq* srq);
+void EndAcknowledging(Cq* cq);
+void EndAcknowledging(Qp* qp);
+void EndAcknowledging(Srq* srq);
 
 /// Opens the queue of a context's asynchronous events. @returns 0 or an errno
 int OpenAsyncQueue(Context* context);

@@ -54,9 +54,9 @@ ibv_mr* Register(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsign
   Regions& regions = adapter.MemoryRegions();
   mr->region = regions.Add(static_cast<uint8_t*>(address), length, IsWritable(access));
   if (mr->region == 0) return Discard(mr, ENOMEM);
-  const int refused = MakeInCard(adapter, mr->Mr::handle, [&](w2c_card* card) {
+  const int refused = MakeInCard(adapter, mr->handle, [&](w2c_card* card) {
     const auto bytes = static_cast<uint32_t>(length);
-    return w2c_card_mrReg(card, PdOf(pd)->handle, mr->region, 0, bytes, access & kRights, High(iova), Low(iova));
+    return w2c_card_mrReg(card, pd->handle, mr->region, 0, bytes, access & kRights, High(iova), Low(iova));
   });
   if (refused != 0) {
     regions.Remove(mr->region);
@@ -66,7 +66,6 @@ ibv_mr* Register(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsign
   mr->pd = pd;
   mr->addr = address;
   mr->length = length;
-  mr->ibv_mr::handle = mr->handle;
   mr->iova = iova;
   mr->access = access;
   TakeKeys(adapter, *mr);
@@ -78,7 +77,7 @@ ibv_pd* MakePd(ibv_context* context, uint32_t handle, Pd* parent) {
   auto* pd = Make<Pd>();
   if (pd == nullptr) return nullptr;
   pd->context = context;
-  pd->ibv_pd::handle = pd->handle = handle;
+  pd->handle = handle;
   pd->parent = parent;
   return pd;
 }
@@ -111,14 +110,13 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
   if (mw == nullptr) return nullptr;
   Adapter& adapter = AdapterOf(pd->context);
   const Adapter::Lock lock = adapter.Hold();
-  const int refused = MakeInCard(adapter, mw->Mw::handle, [&](w2c_card* card) {
-    return w2c_card_mwAlloc(card, PdOf(pd)->handle, type);
+  const int refused = MakeInCard(adapter, mw->handle, [&](w2c_card* card) {
+    return w2c_card_mwAlloc(card, pd->handle, type);
   });
   if (refused != 0) return Discard(mw, refused);
   mw->context = pd->context;
   mw->pd = pd;
   mw->type = type;
-  mw->ibv_mw::handle = mw->handle;
   adapter.Call([&](w2c_card* card) { mw->rkey = w2c_card_mrRkey(card, mw->handle); });
   return mw;
 }
@@ -126,7 +124,7 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
 int DeallocMw(ibv_mw* mw) {
   Adapter& adapter = AdapterOf(mw->context);
   const Adapter::Lock lock = adapter.Hold();
-  const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_mwFree(card, MwOf(mw)->handle); });
+  const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_mwFree(card, mw->handle); });
   if (refused == 0) delete MwOf(mw);
   return refused;
 }
@@ -195,7 +193,7 @@ VERBS_API int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, s
   Adapter& adapter = AdapterOf(mr->context);
   const Adapter::Lock lock = adapter.Hold();
   const int refused = CallCard(adapter, [&](w2c_card* card) {
-    return w2c_card_mrRereg(card, mr->handle, PdOf(newPd)->handle, mr->region, 0, static_cast<uint32_t>(newLength),
+    return w2c_card_mrRereg(card, mr->handle, newPd->handle, mr->region, 0, static_cast<uint32_t>(newLength),
                             rights & kRights, High(iova), Low(iova));
   });
   // nothing has changed

@@ -29,7 +29,6 @@ struct Context : verbs_context {
 };
 
 struct Pd : ibv_pd {
-  uint32_t handle;
   /// Of a parent domain: the domain whose objects it has. Else null.
   Pd* parent;
   /// Parent domains of this domain.
@@ -39,7 +38,6 @@ struct Pd : ibv_pd {
 struct Td : ibv_td {};
 
 struct Mr : ibv_mr {
-  uint32_t handle;
   /// Number of the memory in the adapter's regions.
   uint32_t region;
   uint64_t iova;
@@ -48,16 +46,13 @@ struct Mr : ibv_mr {
   bool isLost;
 };
 
-struct Mw : ibv_mw {
-  uint32_t handle;
-};
+struct Mw : ibv_mw {};
 
 struct Channel : ibv_comp_channel {
   EventQueue<Cq*> queue;
 };
 
 struct Cq : ibv_cq_ex {
-  uint32_t handle;
   /// Events that the program has read from the channel.
   uint32_t eventsRead;
   uint32_t asyncEventsRead;
@@ -69,14 +64,11 @@ struct Cq : ibv_cq_ex {
 };
 
 struct Srq : ibv_srq {
-  uint32_t handle;
   uint32_t eventsRead;
   uint32_t maxSge;
 };
 
-struct Ah : ibv_ah {
-  uint32_t handle;
-};
+struct Ah : ibv_ah {};
 
 /// A send request that calls describe one after the other. Its memory is used again for later requests.
 struct Described {
@@ -86,7 +78,6 @@ struct Described {
 };
 
 struct Qp : ibv_qp_ex {
-  uint32_t handle;
   uint32_t eventsRead;
   ibv_qp_cap cap;
   int signalsAll;

@@ -59,7 +59,7 @@ int Rank(const Gid& gid) { return gid.IsIpv4() ? 1 : gid.IsLinkLocal() ? 0 : 2; 
 
 }  // namespace
 
-bool Gid::IsIpv4() const {
+bool IsIpv4Mapped(const uint8_t raw[16]) {
   static constexpr uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return memcmp(raw, prefix, sizeof prefix) == 0;
 }

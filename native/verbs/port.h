@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
+/// Returns whether a GID has an IPv4 address: ::ffff:a.b.c.d.
+bool IsIpv4Mapped(const uint8_t raw[16]);
+
 /// An address as a GID: IPv6, or IPv4-mapped.
 struct Gid {
   uint8_t raw[16];
   /// Index of the interface of a link-local IPv6 address, else 0.
   uint32_t scope;
 
-  bool IsIpv4() const;
+  bool IsIpv4() const { return IsIpv4Mapped(raw); }
   bool IsLinkLocal() const;
   /// The IP address as text.
   std::string Text() const;

@@ -28,7 +28,7 @@ uint64_t InlineBytes(const ibv_send_wr& request) {
 bool CopyInline(Adapter& adapter, w2c_card* card, const Qp& qp, const ibv_send_wr& request) {
   const uint64_t bytes = InlineBytes(request);
   if (bytes > MAX_INLINE) return false;
-  uint32_t to = w2c_card_sqInline(card, qp.handle, static_cast<uint32_t>(bytes));
+  uint32_t to = w2c_card_sqInline(card, qp.qp_base.handle, static_cast<uint32_t>(bytes));
   if (to == 0) return false;
   for (int i = 0; i < request.num_sge; i++) {
     const ibv_sge& sge = request.sg_list[i];
@@ -40,7 +40,7 @@ bool CopyInline(Adapter& adapter, w2c_card* card, const Qp& qp, const ibv_send_w
 
 /// Sets what the operation needs besides data. @returns 0 or an errno
 uint32_t Describe(w2c_card* card, const Qp& qp, const ibv_send_wr& request) {
-  const uint32_t handle = qp.handle;
+  const uint32_t handle = qp.qp_base.handle;
   switch (request.opcode) {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       w2c_card_sqImm(card, handle, request.imm_data);
@@ -131,12 +131,12 @@ int PostQpRecv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad) {
     return EINVAL;
   }
   static constexpr RecvCalls calls{w2c_card_rqBegin, w2c_card_rqSge, w2c_card_rqCommit};
-  return PostRecvList(qp->context, calls, QpOf(qp)->handle, request, bad);
+  return PostRecvList(qp->context, calls, qp->handle, request, bad);
 }
 
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad) {
   static constexpr RecvCalls calls{w2c_card_srqBegin, w2c_card_srqSge, w2c_card_srqCommit};
-  return PostRecvList(srq->context, calls, SrqOf(srq)->handle, request, bad);
+  return PostRecvList(srq->context, calls, srq->handle, request, bad);
 }
 
 /// Binds a memory window of type 1, under its next key.
@@ -160,7 +160,7 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
 int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
   if (request.num_sge < 0 || static_cast<uint32_t>(request.num_sge) > MAX_SGE) return EINVAL;
   return CallCard(adapter, [&](w2c_card* card) -> uint32_t {
-    const uint32_t handle = qp.handle;
+    const uint32_t handle = qp.qp_base.handle;
     const auto opcode = static_cast<uint32_t>(request.opcode);
     if (w2c_card_sqBegin(card, handle, NumberOf(request.wr_id), opcode, request.send_flags & kFlags) == 0)
       return w2c_card_lastErrno(card);
@@ -178,7 +178,7 @@ int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
       const auto& ud = request.wr.ud;
       if (ud.ah == nullptr) return EINVAL;
       const uint32_t qkey = ud.remote_qkey & kOwnQkey ? qp.qkey : ud.remote_qkey;
-      w2c_card_sqDatagram(card, handle, AhOf(ud.ah)->handle, ud.remote_qpn, qkey, 0);
+      w2c_card_sqDatagram(card, handle, ud.ah->handle, ud.remote_qpn, qkey, 0);
     }
     return w2c_card_sqCommit(card, handle);
   });

@@ -62,16 +62,16 @@ Qp* Create(const Wanted& wanted) {
   const Adapter::Lock lock = adapter.Hold();
   const ibv_qp_cap& cap = wanted.cap;
   ibv_qp& base = qp->qp_base;
-  const int refused = MakeInCard(adapter, qp->Qp::handle, [&](w2c_card* card) {
-    return w2c_card_qpCreate(card, PdOf(wanted.pd)->handle, wanted.type, CqOf(wanted.sendCq)->handle,
-                             CqOf(wanted.recvCq)->handle, AtLeastOne(cap.max_send_wr), AtLeastOne(cap.max_recv_wr),
+  const int refused = MakeInCard(adapter, base.handle, [&](w2c_card* card) {
+    return w2c_card_qpCreate(card, wanted.pd->handle, wanted.type, wanted.sendCq->handle,
+                             wanted.recvCq->handle, AtLeastOne(cap.max_send_wr), AtLeastOne(cap.max_recv_wr),
                              AtLeastOne(cap.max_send_sge), AtLeastOne(cap.max_recv_sge), cap.max_inline_data,
-                             wanted.signalsAll, wanted.srq == nullptr ? 0 : SrqOf(wanted.srq)->handle);
+                             wanted.signalsAll, wanted.srq == nullptr ? 0 : wanted.srq->handle);
   });
   if (refused != 0) return Discard(qp, refused);
   adapter.Call([&](w2c_card* card) {
-    w2c_card_qpQuery(card, qp->handle);
-    base.qp_num = w2c_card_qpNumber(card, qp->handle);
+    w2c_card_qpQuery(card, base.handle);
+    base.qp_num = w2c_card_qpNumber(card, base.handle);
   });
   qp->cap = CapOf(adapter);
   qp->signalsAll = wanted.signalsAll;
@@ -81,12 +81,9 @@ Qp* Create(const Wanted& wanted) {
   base.send_cq = wanted.sendCq;
   base.recv_cq = wanted.recvCq;
   base.srq = wanted.srq;
-  base.handle = qp->handle;
   base.state = IBV_QPS_RESET;
   base.qp_type = wanted.type;
-  pthread_mutex_init(&base.mutex, nullptr);
-  pthread_cond_init(&base.cond, nullptr);
-  adapter.TheEvents().Register(qp->handle, qp);
+  adapter.TheEvents().Register(qp);
   return qp;
 }
 
@@ -156,7 +153,7 @@ ibv_qp_attr ReadAttributes(const Adapter& adapter, const Qp& qp) {
 /// The card changes the state, too, when a request fails.
 void UpdateState(Adapter& adapter, Qp& qp) {
   adapter.Call([&](w2c_card* card) {
-    qp.qp_base.state = static_cast<ibv_qp_state>(w2c_card_qpState(card, qp.handle));
+    qp.qp_base.state = static_cast<ibv_qp_state>(w2c_card_qpState(card, qp.qp_base.handle));
   });
 }
 
@@ -188,7 +185,7 @@ VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_PATH_MTU) != 0 && MtuBytes(attr->path_mtu) > adapter.ThePort().ActiveMtu()) return EINVAL;
   WriteAttributes(adapter, *attr);
   const int refused = CallCard(adapter, [&](w2c_card* card) {
-    return w2c_card_qpModify(card, qp->handle, static_cast<uint32_t>(mask));
+    return w2c_card_qpModify(card, base->handle, static_cast<uint32_t>(mask));
   });
   if (refused != 0) return refused;
   if (mask & IBV_QP_AV) qp->ahAttr = attr->ah_attr;
@@ -202,7 +199,7 @@ VERBS_API int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_att
   Qp* qp = QpOf(base);
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  if (!adapter.Call([&](w2c_card* card) { w2c_card_qpQuery(card, qp->handle); })) return EIO;
+  if (!adapter.Call([&](w2c_card* card) { w2c_card_qpQuery(card, base->handle); })) return EIO;
   *attr = ReadAttributes(adapter, *qp);
   base->state = attr->qp_state;
   *init = {};
@@ -223,13 +220,11 @@ VERBS_API int ibv_destroy_qp(ibv_qp* base) {
     const Adapter::Lock lock = adapter.Hold();
     // the last acknowledgements: the peer's requests may have arrived a moment ago
     adapter.Flush();
-    adapter.Call([&](w2c_card* card) { w2c_card_qpDestroy(card, qp->handle); });
-    adapter.TheGroups().Remove(adapter, qp->handle);
+    adapter.Call([&](w2c_card* card) { w2c_card_qpDestroy(card, base->handle); });
+    adapter.TheGroups().Remove(adapter, base->handle);
     adapter.TheEvents().Unregister(qp);
   }
-  AwaitAcknowledged(qp);
-  pthread_cond_destroy(&base->cond);
-  pthread_mutex_destroy(&base->mutex);
+  EndAcknowledging(qp);
   delete qp;
   return 0;
 }

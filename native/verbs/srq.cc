@@ -14,8 +14,8 @@ Srq* Create(ibv_pd* pd, void* srqContext, ibv_srq_attr& attr) {
   const uint32_t sge = attr.max_sge == 0 ? 1 : attr.max_sge;
   Adapter& adapter = AdapterOf(pd->context);
   const Adapter::Lock lock = adapter.Hold();
-  const int refused = MakeInCard(adapter, srq->Srq::handle, [&](w2c_card* card) {
-    return w2c_card_srqCreate(card, PdOf(pd)->handle, attr.max_wr, sge);
+  const int refused = MakeInCard(adapter, srq->handle, [&](w2c_card* card) {
+    return w2c_card_srqCreate(card, pd->handle, attr.max_wr, sge);
   });
   if (refused != 0) return Discard(srq, refused);
   adapter.Call([&](w2c_card* card) { attr.max_wr = w2c_card_srqEntries(card, srq->handle); });
@@ -23,10 +23,7 @@ Srq* Create(ibv_pd* pd, void* srqContext, ibv_srq_attr& attr) {
   srq->context = pd->context;
   srq->srq_context = srqContext;
   srq->pd = pd;
-  srq->ibv_srq::handle = srq->handle;
-  pthread_mutex_init(&srq->mutex, nullptr);
-  pthread_cond_init(&srq->cond, nullptr);
-  adapter.TheEvents().Register(srq->handle, srq);
+  adapter.TheEvents().Register(srq);
   return srq;
 }
 
@@ -48,7 +45,7 @@ VERBS_API ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 
 VERBS_API int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  const uint32_t handle = SrqOf(base)->handle;
+  const uint32_t handle = base->handle;
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   if (mask & IBV_SRQ_MAX_WR)
@@ -79,9 +76,7 @@ VERBS_API int ibv_destroy_srq(ibv_srq* base) {
     if (refused != 0 && !adapter.HasFailed()) return refused;
     adapter.TheEvents().Unregister(srq);
   }
-  AwaitAcknowledged(srq);
-  pthread_cond_destroy(&srq->cond);
-  pthread_mutex_destroy(&srq->mutex);
+  EndAcknowledging(srq);
   delete srq;
   return 0;
 }

@@ -12,7 +12,7 @@ bool IsReadable(int fd, int milliseconds) {
   return poll(&one, 1, milliseconds) == 1;
 }
 
-/// A completion queue with a channel, and a queue pair that receives into it.
+/// A completion queue with a channel. Its context is this object.
 struct Channel {
   explicit Channel(const Device& device) : channel(ibv_create_comp_channel(device.context)) {
     REQUIRE(channel != nullptr);
@@ -39,8 +39,8 @@ TEST_CASE("a channel with a queue, and objects in use, cannot be destroyed") {
 
 TEST_CASE("an armed queue makes its channel readable once, while the program only waits") {
   Pair pair;
-  ibv_comp_channel* channel = ibv_create_comp_channel(pair.device.context);
-  ibv_cq* cq = ibv_create_cq(pair.device.context, 16, &pair, channel, 0);
+  Channel own(pair.device);
+  const auto [channel, cq] = own;
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
   init.cap = {1, 1, 1, 1, 0};
@@ -64,7 +64,7 @@ TEST_CASE("an armed queue makes its channel readable once, while the program onl
   void* context;
   REQUIRE(ibv_get_cq_event(channel, &ready, &context) == 0);
   CHECK(ready == cq);
-  CHECK(context == &pair);
+  CHECK(context == &own);
   CHECK_FALSE(IsReadable(channel->fd, 0));
   CHECK(Completion(cq).status == IBV_WC_WR_FLUSH_ERR);
   ibv_ack_cq_events(cq, 1);

@@ -2,7 +2,6 @@
 
 namespace {
 
-/// A pair whose queue `cq` and queue pair `qp` have the extended calls, connected with end b.
 ibv_cq_ex* MakeCq(const Device& device) {
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 16;
@@ -12,20 +11,26 @@ ibv_cq_ex* MakeCq(const Device& device) {
   return cq;
 }
 
+/// A queue pair with calls that describe requests, in state RESET.
+ibv_qp* MakeQp(const Device& device, ibv_cq* cq, ibv_qp_type type, uint64_t operations) {
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {4, 4, 1, 1, 64};
+  init.qp_type = type;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = device.pd;
+  init.send_ops_flags = operations;
+  ibv_qp* qp = ibv_create_qp_ex(device.context, &init);
+  REQUIRE(qp != nullptr);
+  return qp;
+}
+
 }  // namespace
 
 TEST_CASE("a described request is posted by wr_complete, and the extended poll reads its completion") {
   Pair pair(IBV_QPT_UD);
   ibv_cq_ex* cq = MakeCq(pair.device);
-  ibv_qp_init_attr_ex init{};
-  init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
-  init.cap = {4, 4, 1, 1, 64};
-  init.qp_type = IBV_QPT_UD;
-  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  init.pd = pair.device.pd;
-  init.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
-  ibv_qp* qp = ibv_create_qp_ex(pair.device.context, &init);
-  REQUIRE(qp != nullptr);
+  ibv_qp* qp = MakeQp(pair.device, ibv_cq_ex_to_cq(cq), IBV_QPT_UD, IBV_QP_EX_WITH_SEND_WITH_IMM);
   ibv_qp_attr attr{};
   attr.port_num = 1;
   attr.qkey = Pair::kQkey;
@@ -68,15 +73,7 @@ TEST_CASE("a described request is posted by wr_complete, and the extended poll r
 
 TEST_CASE("aborted requests are not posted") {
   Pair pair;
-  ibv_qp_init_attr_ex init{};
-  init.send_cq = init.recv_cq = pair.a.cq;
-  init.cap = {4, 4, 1, 1, 64};
-  init.qp_type = IBV_QPT_RC;
-  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  init.pd = pair.device.pd;
-  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
-  ibv_qp* qp = ibv_create_qp_ex(pair.device.context, &init);
-  REQUIRE(qp != nullptr);
+  ibv_qp* qp = MakeQp(pair.device, pair.a.cq, IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
   ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp);
   ibv_wr_start(ex);
   ibv_wr_send(ex);
