@@ -26,11 +26,11 @@ const MTUS = [1500, 9000] as const;
 const WARM_MS = 2000;
 const WAYS: readonly StreamWay[] = ['rsocket', 'rsocketOnread', 'stream'];
 
-function works({ settings: { warmMs, ms } }: Context): Work[] {
-  const same = { operation: 'SEND', qps: 1, waiting: 'sleep', ms } as const;
+function works({ settings: { ms } }: Context): Work[] {
+  const same = { operation: 'SEND', qps: 1, waiting: 'sleep', warmMs: WARM_MS, ms } as const;
   return [
-    ...MTUS.map((mtu): Work => ({ ...same, kind: 'bulk', size: WRITE_BYTES, mtu, warmMs: WARM_MS })),
-    { ...same, kind: 'pingpong', size: ECHO_BYTES, mtu: 1500, warmMs },
+    ...MTUS.map((mtu): Work => ({ ...same, kind: 'bulk', size: WRITE_BYTES, mtu })),
+    { ...same, kind: 'pingpong', size: ECHO_BYTES, mtu: 1500 },
   ];
 }
 
