@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/eventfd.h"
 #include "core/faultguard.h"
+#include "core/fd.h"
 #include "limits.h"
 #include "objects.h"
 #include "settings.h"
@@ -31,6 +32,8 @@ constexpr uint32_t kRxSlotBytes = (kCoalescedBytes + 4095) & ~4095u, kRxSlots = 
 /// As GSO_LIMITS and DEFAULT_BUFFER_BYTES of src/link/sockets.ts.
 constexpr uint32_t kBurstPackets = 64, kBurstBytes = 65535 - 14 - 4 - 40 - 8;
 constexpr int kBufferBytes = 8 << 20;
+/// The bits of queue pair numbers that the broker gives to the adapter.
+constexpr uint32_t kSlotBits = 0xff0000, kSlotShift = 16;
 
 /// Most frames that one turn moves in each direction.
 constexpr uint32_t kTurnFrames = 128;
@@ -47,7 +50,7 @@ constexpr int64_t kSendRetry = kSecond / 10'000;
 constexpr int64_t kMaxSleep = 10 * kSecond;
 
 /// File descriptors that the engine waits for besides the sockets.
-constexpr size_t kOwnWaits = 2;
+constexpr size_t kOwnWaits = 3;
 
 /// Returns whether a read goes on after any signal that the process handles: SA_RESTART. ppoll never does.
 bool GoesOnAfterSignals() {
@@ -113,7 +116,7 @@ bool Adapter::Start() {
   if (wakeFd_ < 0) return Refuse("no eventfd: %s", strerror(-wakeFd_));
   lookFd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   if (lookFd_ < 0) return Refuse("no timer: %s", strerror(errno));
-  waits_ = {{wakeFd_, POLLIN, 0}, {lookFd_, POLLIN, 0}};
+  waits_ = {{wakeFd_, POLLIN, 0}, {lookFd_, POLLIN, 0}, {broker_.Fd(), POLLIN, 0}};
   WatchSockets();
   const BlockedSignals blocked;
   const auto run = [](void* self) -> void* {
@@ -125,16 +128,28 @@ bool Adapter::Start() {
 }
 
 bool Adapter::OpenSockets() {
+  if (broker_.Join(port_.Gids()) == Broker::Result::kRefused) return false;
   for (const Gid& gid : port_.Gids()) {
     const uint8_t* ip = gid.IsIpv4() ? gid.raw + 12 : gid.raw;
-    const sockaddr_in6 address = SocketAddress(ip, gid.IsIpv4() ? 4 : 16, kRocePort, gid.scope);
-    const int result = sockets_.Add(address, kBufferBytes, port_.Interface());
+    const int result = OpenSocket(gid, SocketAddress(ip, gid.IsIpv4() ? 4 : 16, kRocePort, gid.scope));
     if (result == -EADDRINUSE)
-      return Refuse("UDP port 4791 of %s is taken by another program, or by an rxe device", gid.Text().c_str());
+      return Refuse("UDP port 4791 of %s is taken by another program, or by an rxe device. Programs share an address "
+                    "through a broker: wasm-roce run, or wasm-roce broker", gid.Text().c_str());
+    if (result == -ECONNREFUSED) return false;
     if (result != 0) return Refuse("UDP port 4791 of %s cannot be opened: %s", gid.Text().c_str(), strerror(-result));
   }
   usesGso_ = sockets_.SupportsGso();
   return true;
+}
+
+/// @returns 0 or -errno; ECONNREFUSED after a line on stderr
+int Adapter::OpenSocket(const Gid& gid, const sockaddr_in6& address) {
+  if (!broker_.HasJoined()) return sockets_.Add(address, kBufferBytes, port_.Interface());
+  int fd = broker_.SocketOf(gid);
+  if (fd < 0) return -ECONNREFUSED;
+  const int result = sockets_.Adopt(fd, address, kBufferBytes, port_.Interface());
+  CloseFd(fd);
+  return result;
 }
 
 bool Adapter::OpenCard() {
@@ -143,6 +158,7 @@ bool Adapter::OpenCard() {
     scratch_ = w2c_card_scratch(card);
     if (getrandom(At(scratch_), 32, 0) != 32) return;
     refused = w2c_card_open(card, kCardMemory, kTxSlotBytes, kTxSlots, kRxSlotBytes, kRxSlots, kMaxQp, kMaxMr);
+    if (refused == 0 && broker_.HasJoined()) refused = w2c_card_setQpn(card, kSlotBits, broker_.Slot() << kSlotShift);
     if (refused != 0) return;
     uint32_t at = scratch_;
     for (const Gid& gid : port_.Gids()) {
@@ -158,9 +174,8 @@ bool Adapter::OpenCard() {
 
 void Adapter::SetLink() {
   const uint32_t packets = usesGso_ ? kBurstPackets : 0, bytes = usesGso_ ? kBurstBytes : 0;
-  Call([=](w2c_card* card) {
-    w2c_card_setLink(card, LinkFlag::FIXED_SOURCE_PORT | LinkFlag::ICRC_OFFLOAD, kRocePort, packets, bytes);
-  });
+  const uint32_t port = broker_.HasJoined() ? 0u : +LinkFlag::FIXED_SOURCE_PORT, flags = LinkFlag::ICRC_OFFLOAD | port;
+  Call([=](w2c_card* card) { w2c_card_setLink(card, flags, kRocePort, packets, bytes); });
 }
 
 FrameLayout Adapter::Layout() {
@@ -197,6 +212,11 @@ void Adapter::Poll(bool isEmpty) {
   Turn(true);
   KeepDeadline();
   calledAt_ = MonotonicTime();
+}
+
+int Adapter::OpenRdmaCm(int& commands, int& events) {
+  const Lock lock = Hold();
+  return broker_.OpenRdmaCm(port_, commands, events) ? 0 : ENODEV;
 }
 
 /// Whether a thread polls, without pauses.
@@ -247,6 +267,11 @@ void Adapter::EndCancelledLead(void* adapter) {
   if (self == nullptr) return;
   const Lock lock = self->Hold();
   self->EndLead();
+}
+
+uint16_t Adapter::SourcePortTo(uint32_t gidIndex, uint32_t remoteQpn) {
+  if (!broker_.HasJoined()) return kRocePort;
+  return sourcePorts_.To(sockets_, port_.Gids()[gidIndex], remoteQpn, kBufferBytes);
 }
 
 void Adapter::Flush() {
@@ -324,6 +349,12 @@ void Adapter::DispatchEvents() {
   }
 }
 
+/// The broker may have ended. Another one knows the slot as long as some of the programs live.
+void Adapter::KeepBroker() {
+  if (!broker_.Keep(MonotonicTime())) Fail("the broker that has followed another one does not know this program");
+  waits_[kOwnWaits - 1].fd = broker_.Fd();
+}
+
 /// Returns when a turn is due although nothing arrives; 0 = never.
 double Adapter::Deadline() {
   double deadline = 0;
@@ -377,6 +408,8 @@ void Adapter::SleepEngine() {
   // the thread that polls has the deadlines, too, as long as it does
   if (isPolled && !isLed_) sleepsUntil_ = now + kWatchTime;
   if (hasFailed_) sleepsUntil_ = now + kMaxSleep;
+  const int64_t brokerDue = broker_.Deadline();
+  if (brokerDue != 0) sleepsUntil_ = std::min(sleepsUntil_, brokerDue);
   isAsleep_ = true;
   const int64_t duration = std::max<int64_t>(sleepsUntil_ - now, 0);
   const timespec time{duration / kSecond, duration % kSecond};
@@ -386,6 +419,7 @@ void Adapter::SleepEngine() {
   ppoll(engineWaits_.data(), engineWaits_.size(), &time, nullptr);
   mutex_.lock();
   isAsleep_ = false;
+  if (engineWaits_[2].revents != 0 || (brokerDue != 0 && MonotonicTime() >= brokerDue)) KeepBroker();
   if (engineWaits_[0].revents != 0) ClearEventfd(wakeFd_);
   if (engineWaits_[1].revents != 0) {
     uint64_t times;
@@ -417,6 +451,7 @@ void Adapter::AfterForkInChild() {
   if (inherited != nullptr) {
     inherited->hasFailed_ = true;
     inherited->sockets_.Close();
+    inherited->broker_.Leave();
     close(inherited->wakeFd_);
     close(inherited->lookFd_);
     inherited->mutex_.unlock();

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "broker.h"
 #include "card/instance.h"
 #include "card/trap.h"
 #include "core/clock.h"
@@ -23,6 +24,7 @@
 #include "groups.h"
 #include "keytable.h"
 #include "port.h"
+#include "sourceports.h"
 
 class Adapter {
  public:
@@ -90,6 +92,9 @@ class Adapter {
   KeyTable& Keys() { return keys_; }
   Groups& TheGroups() { return groups_; }
 
+  /// Returns the UDP source port of packets from an entry of the GID table. @param remoteQpn 0 = not known
+  uint16_t SourcePortTo(uint32_t gidIndex, uint32_t remoteQpn);
+
   /// Sends what was posted, and has the engine keep new deadlines.
   void Posted();
   /// A thread polls a completion queue: takes a turn if the queue is empty, or if the last turn is long ago.
@@ -104,6 +109,10 @@ class Adapter {
 
   // ---- The caller does not hold the lock.
 
+  /// Opens a file of rdma_cm, by the broker. @param commands, events streams, which the caller owns then
+  /// @returns 0 or an errno; ENODEV without a broker, after a line on stderr
+  int OpenRdmaCm(int& commands, int& events);
+
   /// Waits until a file descriptor can be read, and takes turns meanwhile unless another thread does so. May return
   /// early. A cancellation point, as read is. @returns 0, or EINTR after a signal for which read would not go on
   int Wait(int fd);
@@ -115,6 +124,7 @@ class Adapter {
   static Adapter* Open();
   bool Start();
   bool OpenSockets();
+  int OpenSocket(const Gid& gid, const sockaddr_in6& address);
   bool OpenCard();
   void SetLink();
   FrameLayout Layout();
@@ -122,6 +132,7 @@ class Adapter {
   uint32_t Turn(bool receives);
   void DispatchEvents();
   void DropLostMemory();
+  void KeepBroker();
   double Deadline();
   void KeepDeadline();
   void WakeEngine();
@@ -146,6 +157,8 @@ class Adapter {
   CardInstance card_;
   Port port_;
   UdpSockets sockets_;
+  Broker broker_;
+  SourcePorts sourcePorts_;
   Events events_;
   KeyTable keys_;
   Groups groups_;
@@ -159,7 +172,7 @@ class Adapter {
   /// Expires when the engine has to see whether anybody still takes the turns.
   int lookFd_ = -1;
   bool isLookSet_ = false;
-  /// wakeFd_, lookFd_, and the sockets; and those that the engine waits for in its sleep.
+  /// wakeFd_, lookFd_, the broker's, and the sockets; and those that the engine waits for in its sleep.
   std::vector<struct pollfd> waits_, engineWaits_;
   /// The end of the last call that took turns, and the last pause between two of them (ns).
   int64_t calledAt_ = 0, pausedAt_ = 0;

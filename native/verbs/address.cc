@@ -61,6 +61,24 @@ bool ReadHeader(const uint8_t* bytes, Received& header) {
   return true;
 }
 
+int MakeHandle(Adapter& adapter, const Ah& ah, uint32_t remoteQpn, uint32_t& handle) {
+  WriteAddress(adapter, ah.attr, remoteQpn);
+  return MakeInCard(adapter, handle, [&](w2c_card* card) { return w2c_card_ahCreate(card, ah.pd->handle); });
+}
+
+/// @returns 0, also if there is none or the card has failed; or an errno
+int DestroyHandle(Adapter& adapter, uint32_t handle) {
+  if (handle == 0) return 0;
+  const auto destroy = [&](w2c_card* card) { return w2c_card_ahDestroy(card, handle); };
+  int refused = CallCard(adapter, destroy);
+  if (refused == EBUSY) {
+    // a datagram that was posted may not have been sent yet
+    adapter.Flush();
+    refused = CallCard(adapter, destroy);
+  }
+  return adapter.HasFailed() ? 0 : refused;
+}
+
 bool IsMulticast(const ibv_gid& gid) { return IsIpv4(gid) ? gid.raw[12] >> 4 == 14 : gid.raw[0] == 0xff; }
 
 }  // namespace
@@ -72,7 +90,7 @@ int CheckAddress(const Adapter& adapter, const ibv_ah_attr& attr) {
   return gids[attr.grh.sgid_index].IsIpv4() == IsIpv4(attr.grh.dgid) ? 0 : EINVAL;
 }
 
-void WriteAddress(Adapter& adapter, const ibv_ah_attr& attr) {
+void WriteAddress(Adapter& adapter, const ibv_ah_attr& attr, uint32_t remoteQpn) {
   const uint32_t at = adapter.Scratch();
   const bool isIpv4 = IsIpv4(attr.grh.dgid);
   // the kernel writes the Ethernet header
@@ -85,7 +103,7 @@ void WriteAddress(Adapter& adapter, const ibv_ah_attr& attr) {
   adapter.Write<uint32_t>(at + AvOffset::TRAFFIC_CLASS, attr.grh.traffic_class);
   adapter.Write<uint32_t>(at + AvOffset::FLOW_LABEL, attr.grh.flow_label);
   adapter.Write<uint32_t>(at + AvOffset::HOP_LIMIT, attr.grh.hop_limit == 0 ? kHopLimit : attr.grh.hop_limit);
-  adapter.Write<uint32_t>(at + AvOffset::SOURCE_PORT, kRocePort);
+  adapter.Write<uint32_t>(at + AvOffset::SOURCE_PORT, adapter.SourcePortTo(attr.grh.sgid_index, remoteQpn));
 }
 
 VERBS_API ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
@@ -94,27 +112,30 @@ VERBS_API ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   auto* ah = Make<Ah>();
   if (ah == nullptr) return nullptr;
   const Adapter::Lock lock = adapter.Hold();
-  WriteAddress(adapter, *attr);
-  const int refused =
-      MakeInCard(adapter, ah->handle, [&](w2c_card* card) { return w2c_card_ahCreate(card, pd->handle); });
-  if (refused != 0) return Discard(ah, refused);
   ah->context = pd->context;
   ah->pd = pd;
-  return ah;
+  ah->attr = *attr;
+  const int refused = MakeHandle(adapter, *ah, 0, ah->handle);
+  return refused == 0 ? ah : Discard(ah, refused);
+}
+
+uint32_t HandleTo(Adapter& adapter, Ah& ah, uint32_t remoteQpn) {
+  const uint16_t port = adapter.SourcePortTo(ah.attr.grh.sgid_index, remoteQpn);
+  if (port == kRocePort) return ah.handle;
+  uint32_t& handle = ah.byPort[port];
+  // without memory for another one the datagram leaves by the first one's port
+  if (handle == 0 && MakeHandle(adapter, ah, remoteQpn, handle) != 0) return ah.handle;
+  return handle;
 }
 
 VERBS_API int ibv_destroy_ah(ibv_ah* base) {
+  Ah* ah = AhOf(base);
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  const auto destroy = [&](w2c_card* card) { return w2c_card_ahDestroy(card, base->handle); };
-  int refused = CallCard(adapter, destroy);
-  if (refused == EBUSY) {
-    // a datagram that was posted may not have been sent yet
-    adapter.Flush();
-    refused = CallCard(adapter, destroy);
-  }
-  if (refused != 0 && !adapter.HasFailed()) return refused;
-  delete AhOf(base);
+  for (auto at = ah->byPort.begin(); at != ah->byPort.end(); at = ah->byPort.erase(at))
+    if (const int refused = DestroyHandle(adapter, at->second)) return refused;
+  if (const int refused = DestroyHandle(adapter, ah->handle)) return refused;
+  delete ah;
   return 0;
 }
 

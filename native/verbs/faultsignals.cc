@@ -1,19 +1,10 @@
 // The program's handlers of SIGSEGV and SIGBUS. They get the faults that are not of registered memory, whether they are
 // set before the adapter catches those or after.
-#include <dlfcn.h>
 #include <csignal>
 
 #include "abi.h"
 #include "core/faultguard.h"
-
-namespace {
-
-template <typename Function>
-Function Next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
+#include "next.h"
 
 VERBS_API int sigaction(int signal, const struct sigaction* action, struct sigaction* before) noexcept {
   static const auto next = Next<decltype(&sigaction)>("sigaction");

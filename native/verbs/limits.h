@@ -6,4 +6,5 @@
 constexpr uint64_t kCardMemory = 1ull << 30;
 /// The UDP port of RoCE v2 (IBTA A17.9.2).
 constexpr uint16_t kRocePort = 4791;
-constexpr uint32_t kMaxQp = 65536, kMaxMr = 1 << 18;
+/// Queue pair numbers of an adapter with a slot of the broker have 16 bits, and the card leaves three of four unused.
+constexpr uint32_t kMaxQp = 16384, kMaxMr = 1 << 18;

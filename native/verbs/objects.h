@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -68,7 +69,11 @@ struct Srq : ibv_srq {
   uint32_t maxSge;
 };
 
-struct Ah : ibv_ah {};
+struct Ah : ibv_ah {
+  ibv_ah_attr attr;
+  /// Other handles of the card for the same address, by UDP source port.
+  std::map<uint16_t, uint32_t> byPort;
+};
 
 /// A send request that calls describe one after the other. Its memory is used again for later requests.
 struct Described {
@@ -83,6 +88,7 @@ struct Qp : ibv_qp_ex {
   int signalsAll;
   /// The address that the program has set last.
   ibv_ah_attr ahAttr;
+  uint32_t destQpn;
   uint32_t qkey;
   /// Whether it was made for the calls that describe requests (ibv_wr_start).
   bool isExtended;

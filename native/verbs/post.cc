@@ -1,5 +1,6 @@
 #include "post.h"
 
+#include "address.h"
 #include "card_codes.h"
 #include "cardcall.h"
 #include "context.h"
@@ -159,6 +160,10 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
 
 int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
   if (request.num_sge < 0 || static_cast<uint32_t>(request.num_sge) > MAX_SGE) return EINVAL;
+  const auto& ud = request.wr.ud;
+  const bool isDatagram = qp.qp_base.qp_type == IBV_QPT_UD;
+  if (isDatagram && ud.ah == nullptr) return EINVAL;
+  const uint32_t ah = isDatagram ? HandleTo(adapter, *AhOf(ud.ah), ud.remote_qpn) : 0;
   return CallCard(adapter, [&](w2c_card* card) -> uint32_t {
     const uint32_t handle = qp.qp_base.handle;
     const auto opcode = static_cast<uint32_t>(request.opcode);
@@ -174,11 +179,9 @@ int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
       }
     }
     if (const uint32_t wrong = Describe(card, qp, request)) return wrong;
-    if (qp.qp_base.qp_type == IBV_QPT_UD) {
-      const auto& ud = request.wr.ud;
-      if (ud.ah == nullptr) return EINVAL;
+    if (isDatagram) {
       const uint32_t qkey = ud.remote_qkey & kOwnQkey ? qp.qkey : ud.remote_qkey;
-      w2c_card_sqDatagram(card, handle, ud.ah->handle, ud.remote_qpn, qkey, 0);
+      w2c_card_sqDatagram(card, handle, ah, ud.remote_qpn, qkey, 0);
     }
     return w2c_card_sqCommit(card, handle);
   });

@@ -179,7 +179,8 @@ VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   const Adapter::Lock lock = adapter.Hold();
   if (mask & IBV_QP_AV) {
     if (const int wrong = CheckAddress(adapter, attr->ah_attr)) return wrong;
-    WriteAddress(adapter, attr->ah_attr);
+    const uint32_t remoteQpn = mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : qp->destQpn;
+    WriteAddress(adapter, attr->ah_attr, remoteQpn);
   }
   // such packets would be lost in silence
   if ((mask & IBV_QP_PATH_MTU) != 0 && MtuBytes(attr->path_mtu) > adapter.ThePort().ActiveMtu()) return EINVAL;
@@ -189,6 +190,7 @@ VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   });
   if (refused != 0) return refused;
   if (mask & IBV_QP_AV) qp->ahAttr = attr->ah_attr;
+  if (mask & IBV_QP_DEST_QPN) qp->destQpn = attr->dest_qp_num;
   if (mask & IBV_QP_QKEY) qp->qkey = attr->qkey;
   UpdateState(adapter, *qp);
   adapter.Posted();
