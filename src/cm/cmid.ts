@@ -75,6 +75,8 @@ export interface CmIdOptions {
   readonly ackTimeout?: number;
   /** RNR timer of our queue pair, a code: see `QpAttributes.minRnrTimer`. Default 0, which is 655 ms, as in Linux. */
   readonly minRnrTimer?: number;
+  /** Whether a listener on `::` gets requests to IPv6 addresses alone (RDMA_OPTION_ID_AFONLY). Default false. */
+  readonly ipv6Only?: boolean;
   /** Rights of the peer in addition to WRITE, and to READ, atomics and FLUSH when `responderResources` is not 0. */
   readonly access?: readonly AccessName[];
 }
@@ -88,6 +90,7 @@ const CHECKS: Checks<CmIdOptions> = {
   pkeyIndex: anything,
   ackTimeout: integer(1, 31),
   minRnrTimer: integer(0, 31),
+  ipv6Only: checkBoolean,
   access: accessBits,
 };
 
@@ -355,7 +358,8 @@ export class CmId extends Resource {
     this.#expectState('listen', 'BOUND');
     const { local } = this.#connection;
     this.#connection.agent = agent;
-    const parameters = { ...(local as CmAddress), space: this.space, transport, backlog } as const;
+    const { ipv6Only = false } = this.options;
+    const parameters = { ...(local as CmAddress), ipv6Only, space: this.space, transport, backlog } as const;
     this.#listener = agent.listen(parameters, (event) => this.#onRequest(event));
     this.#connection.state = 'LISTENING';
     try {

@@ -152,9 +152,9 @@ export class SharedAddress implements OtherCards {
   }
 
   /** Returns the names of a listener, each with its GID. */
-  #namesOf({ parameters: { space, port, address } }: Reservation): (readonly [string, string])[] {
+  #namesOf({ parameters: { space, port, address, ipv6Only } }: Reservation): (readonly [string, string])[] {
     const isCovered = (gid: string) => {
-      if (address === undefined || address === '::') return true;
+      if (address === undefined || address === '::') return !(ipv6Only && isIpv4Mapped(gidBytes(gid)));
       return address === '0.0.0.0' ? isIpv4Mapped(gidBytes(gid)) : gidText(address) === gid;
     };
     return [...new Set(this.#gids)].filter(isCovered).map((gid) => [serviceName(space, port, gid), gid] as const);

@@ -13,6 +13,8 @@ export interface ListenParameters {
   readonly port: number;
   /** IP address. `0.0.0.0`: all IPv4 addresses; `::`, or no address: all IPv4 and IPv6 addresses. */
   readonly address?: string;
+  /** Whether `::` stands for IPv6 addresses alone. Default false. */
+  readonly ipv6Only?: boolean;
   readonly transport: 'RC' | 'UC' | 'UD';
   /**
    * Requests that can wait for the application's decision. When so many wait, a request is rejected, unless another
@@ -90,12 +92,13 @@ const portKey = ({ space, port }: { readonly space: PortSpaceName; readonly port
 /** Chooses the listener for a destination address: the one with this address, otherwise one with a wildcard. */
 export function chooseListener(listeners: readonly Listener[], destination: string): Listener | undefined {
   const isExact = ({ address }: Listener) => address !== undefined && gidText(address) === gidText(destination);
-  return listeners.find(isExact) ?? listeners.find(({ address }) => isWildcard(address, destination));
+  return listeners.find(isExact) ?? listeners.find((listener) => isWildcard(listener, destination));
 }
 
-function isWildcard(address: string | undefined, destination: string): boolean {
-  if (address === undefined || isUnspecified(address, 16)) return true;
-  return isUnspecified(address, 4) && ipBytes(destination).length === 4;
+function isWildcard({ address, ipv6Only }: Pick<Listener, 'address' | 'ipv6Only'>, destination: string): boolean {
+  const isIpv4 = ipBytes(destination).length === 4;
+  if (address === undefined || isUnspecified(address, 16)) return !(ipv6Only && isIpv4);
+  return isUnspecified(address, 4) && isIpv4;
 }
 
 function isUnspecified(address: string, length: number): boolean {
@@ -107,5 +110,5 @@ function isUnspecified(address: string, length: number): boolean {
 function isConflict(a: ListenParameters, b: ListenParameters): boolean {
   if (a.address === undefined || b.address === undefined) return true;
   if (gidText(a.address) === gidText(b.address)) return true;
-  return isWildcard(a.address, b.address) || isWildcard(b.address, a.address);
+  return isWildcard(a, b.address) || isWildcard(b, a.address);
 }
