@@ -26,6 +26,7 @@ import { openPoller } from '../link/poller.js';
 import { type NativePoller, native } from '../native.js';
 import { type Member, PortGroup } from './portgroup.js';
 import { Program } from './program.js';
+import type { RdmaCm } from './rdmacm/service.js';
 import { MAX_SERVICES } from './steering.js';
 import { type Entry, Vault } from './vault.js';
 
@@ -60,6 +61,11 @@ type Kept =
   | { readonly kind: 'lease'; readonly slot: number; readonly secret: string; readonly onlyLocal: boolean }
   | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly secret?: string };
 
+/** What a reply has beside its id. */
+interface Reply extends Message {
+  readonly fds?: readonly number[];
+}
+
 /** A program, as the vault keeps it. */
 type KeptProgram = Pick<Program, 'slot' | 'secret' | 'onlyLocal' | 'lease'>;
 
@@ -83,6 +89,8 @@ export class Broker {
   /** By secret. */
   readonly #programs = new Map<string, Program>();
   readonly #groups = new Map<string, PortGroup>();
+  /** Loaded when a program opens rdma_cm: it moves packets, which the broker does not. */
+  #rdmaCm: Promise<RdmaCm> | undefined;
   #vault: Vault<Kept>;
   /** Random at first: programs of the earlier broker may have the lowest slots. */
   #lastSlot = randomInt(SLOTS);
@@ -132,6 +140,7 @@ export class Broker {
     this.#poller.close();
     native().closeFd(this.#listener);
     for (const connection of [...this.#strangers, ...this.#controllers]) connection.close();
+    void this.#rdmaCm?.then((rdmaCm) => rdmaCm.close());
     for (const program of this.#programs.values()) program.close();
     for (const group of this.#groups.values()) group.close();
     this.#vault.close();
@@ -368,6 +377,7 @@ export class Broker {
   #end(program: Program): void {
     const { slot } = program;
     program.close();
+    void this.#rdmaCm?.then((rdmaCm) => rdmaCm.end(program));
     this.#programs.delete(program.secret);
     for (const [key, group] of this.#groupsOf(program)) this.#release(key, group, program);
     if (this.#programs.size === 0) {
@@ -445,14 +455,31 @@ export class Broker {
 
   #serve(program: Program, connection: BrokerConnection, message: Message): void {
     const { id } = message;
-    const reply = (more: Message, fds: readonly number[] = []) => {
+    const reply = ({ fds = [], ...more }: Reply) => {
       // a program that does not read is ended
       if (!connection.send({ id, ...more }, fds)) connection.close();
     };
+    if (message.type === 'rdmaCm') {
+      this.#openRdmaCm(program, message).then(
+        (opened) => {
+          reply(opened);
+          closeFds(opened.fds);
+        },
+        (error) => reply(errorMessage(error)),
+      );
+      return;
+    }
     this.#execute(program, message).then(
-      (fds) => reply({}, fds),
+      (fds) => reply({ fds }),
       (error) => reply(errorMessage(error)),
     );
+  }
+
+  /** Opens a file of rdma_cm. @returns the reply; the caller closes its file descriptors */
+  async #openRdmaCm(program: Program, message: Message): Promise<Reply & { readonly fds: readonly number[] }> {
+    this.#rdmaCm ??= import('./rdmacm/service.js').then((module) => new module.RdmaCm());
+    const { number, fds } = await (await this.#rdmaCm).open(program, message);
+    return { file: number, fds };
   }
 
   /** Executes a request. @returns the file descriptors of the reply */

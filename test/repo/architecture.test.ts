@@ -93,7 +93,9 @@ describe('the facade', () => {
       'src/packagefile': [],
       'src/link': leaves,
       // a process of its own, which moves no frames
-      'src/broker': link,
+      'src/broker': ['src/broker/rdmacm', ...link],
+      // loaded when a C program connects: the CM for programs whose queue pairs are their own
+      'src/broker/rdmacm': cm,
       'src/device': [...faults, ...link, 'build/card', 'build/codes'],
       'src/verbs': device,
       'src/cm/core': link,

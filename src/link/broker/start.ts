@@ -61,19 +61,24 @@ interface Started {
   failed?: string;
 }
 
+/** Returns the program and the arguments of a broker that ends some seconds after its last program. */
+export function brokerCommandLine(): [program: string, ...args: string[]] {
+  return [process.execPath, COMMAND, 'broker', '--idle', `${IDLE_S}`];
+}
+
 /**
  * Starts a broker that outlives this process: in a session of its own, without its terminal, files and environment.
  * @throws VerbsError EOPNOTSUPP
  */
 function startBroker(): Started {
-  const { execPath } = process;
+  const [execPath, ...args] = brokerCommandLine();
   // a program that is one file with Node inside would start itself
   if (!/^(node|nodejs)[\d.]*$/.test(basename(execPath)))
     throw new VerbsError('EOPNOTSUPP', `${execPath} cannot run the broker: start \`wasm-roce broker\` as a service`);
   const state: Started = {};
   try {
     const { PATH = '' } = process.env;
-    const child = spawn(execPath, [COMMAND, 'broker', '--idle', `${IDLE_S}`], {
+    const child = spawn(execPath, args, {
       detached: true,
       stdio: 'ignore',
       cwd: '/',

@@ -1,0 +1,353 @@
+/**
+ * An id of a program whose queue pairs are its own (in Linux the struct ucma_context): carries out the commands of
+ * librdmacm on an id of this process, and says its events in the kernel's words.
+ */
+import { constants } from 'node:os';
+import { ipBytes, isWildcard } from '../../base/address.js';
+import type { CmEvent } from '../../cm/channel.js';
+import type { CmError } from '../../cm/cmerror.js';
+import { type CmId, type CmIdOptions, createCmId } from '../../cm/cmid.js';
+import type { DerivedAttributes } from '../../cm/core/derive.js';
+import type { CmAddress } from '../../cm/core/events.js';
+import { RejectReason, SidrStatus } from '../../cm/core/reasons.js';
+import { UDP_QKEY } from '../../cm/parameters.js';
+import { VerbsError } from '../../errors.js';
+import { type AccessName, accessBits } from '../../verbs/access.js';
+import { MULTICAST_QPN } from '../../verbs/address/groups.js';
+import type { Context } from '../../verbs/objects/context.js';
+import {
+  eventBytes,
+  OPTION_LEVEL_ID,
+  Option,
+  PortSpace,
+  QP_TYPE_UC,
+  QpState,
+  qpAttributeBytes,
+  routeBytes,
+  type UserAddress,
+  type UserConnParam,
+  type UserEvent,
+  type UserQpAttributes,
+} from './abi.js';
+
+/** What an id needs to know of its program. */
+export interface UserHost {
+  readonly device: Context;
+  /** The program's node GUID, 8 bytes. */
+  readonly guid: Uint8Array;
+  /** Returns the index of an address in the program's GID table. @throws VerbsError EADDRNOTAVAIL */
+  gidIndexOf(address: string): number;
+  /** Whether a queue pair number is one of the program's. */
+  ownsQpn(qpNum: number): boolean;
+}
+
+/** An event, with the number of the id whose events it is counted among. */
+export interface CountedEvent {
+  readonly counted: number;
+  readonly bytes: Uint8Array;
+}
+
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
+
+const NO_DATA = new Uint8Array(0);
+const DEFAULT_HOP_LIMIT = 64;
+/** Room for requests of a program that gives none, or too many. */
+const BACKLOG = { default: 128, most: 1024 } as const;
+
+/** See the head of this file. */
+export class UserId {
+  readonly cm: CmId;
+  readonly #host: UserHost;
+  readonly #isPassive: boolean;
+  /** Settings of ids that listen or connect later. */
+  readonly #options: Mutable<CmIdOptions>;
+  #attributes: DerivedAttributes | undefined;
+  /** IP addresses of the groups that it has joined, by the number of the membership. */
+  readonly #groups = new Map<number, string>();
+
+  private constructor(
+    readonly number: number,
+    /** The program's number of the id. */
+    public uid: bigint,
+    host: UserHost,
+    cm: CmId,
+    options: Mutable<CmIdOptions>,
+  ) {
+    this.#host = host;
+    this.cm = cm;
+    this.#options = options;
+    this.#isPassive = cm.request !== undefined;
+  }
+
+  /** @throws VerbsError EOPNOTSUPP for a port space that is neither TCP nor UDP */
+  static create(
+    number: number,
+    uid: bigint,
+    host: UserHost,
+    portSpace: number,
+    qpType: number,
+    more: Pick<CmIdOptions, 'channel'>,
+  ): UserId {
+    if (portSpace !== PortSpace.TCP && portSpace !== PortSpace.UDP)
+      throw new VerbsError('EOPNOTSUPP', `port space 0x${portSpace.toString(16)} is neither TCP nor UDP`);
+    const options: Mutable<CmIdOptions> = {
+      ...more,
+      space: portSpace === PortSpace.TCP ? 'TCP' : 'UDP',
+      qpType: qpType === QP_TYPE_UC ? 'UC' : 'RC',
+    };
+    return new UserId(number, uid, host, createCmId(host.device, options), options);
+  }
+
+  /** Returns the id of a request. */
+  ofRequest(number: number, cm: CmId): UserId {
+    return new UserId(number, this.uid, this.#host, cm, { ...this.#options });
+  }
+
+  // ---- commands ----
+
+  /** @throws VerbsError ENODEV when the device does not have the address; EADDRINUSE, EINVAL */
+  async bind({ address, port }: CmAddress): Promise<void> {
+    try {
+      await this.cm.bindAddr(withoutLoopback(address), port);
+    } catch (error) {
+      const isForeign = error instanceof VerbsError && error.code === 'EADDRNOTAVAIL';
+      throw isForeign ? new VerbsError('ENODEV', error.message, { cause: error }) : error;
+    }
+  }
+
+  /** Begins to resolve an address: an event follows. */
+  async resolve(source: CmAddress | undefined, { address, port }: CmAddress): Promise<void> {
+    if (source !== undefined && this.cm.state === 'IDLE' && !isWildcard(source.address)) await this.bind(source);
+    const destination = isLoopback(address) ? this.#ownAddress(ipBytes(address).length) : address;
+    // the id has the events; a port of 0 is refused when it connects
+    this.cm.resolveAddr(destination, port).catch(() => {});
+  }
+
+  async listen(backlog: number): Promise<void> {
+    if (this.cm.state === 'IDLE') await this.cm.bindAddr('0.0.0.0');
+    await this.cm.listen({ backlog: backlog > 0 ? Math.min(backlog, BACKLOG.most) : BACKLOG.default });
+  }
+
+  connect(param: UserConnParam): void {
+    const isDatagram = this.cm.space === 'UDP';
+    if (!isDatagram) this.#checkQpn(param.qpNum);
+    const { privateData, responderResources, initiatorDepth, retryCnt, rnrRetry, qpNum, srq } = param;
+    const connection = { responderResources, initiatorDepth, retryCnt, rnrRetry, qpNum, srq };
+    // the id has the events
+    this.cm.connect({ privateData, ...(!isDatagram && connection) }).catch(() => {});
+  }
+
+  /** Accepts a request; at the active end, completes the connection. */
+  accept(uid: bigint, param: UserConnParam): void {
+    if (!this.#isPassive) {
+      void this.cm.establish();
+      return;
+    }
+    this.#checkQpn(param.qpNum);
+    const { privateData, responderResources, initiatorDepth, rnrRetry, qpNum, qkey, srq } = param;
+    const isDatagram = this.cm.space === 'UDP';
+    const service = { qkey: qkey === 0 ? UDP_QKEY : qkey };
+    const connection = { responderResources, initiatorDepth, rnrRetry, srq };
+    this.cm.accept({ privateData, qpNum, ...(isDatagram ? service : connection) }).catch(() => {});
+    this.uid = uid;
+  }
+
+  async reject(privateData: Uint8Array, reason: number): Promise<void> {
+    const known = reason === RejectReason.VENDOR_OPTION_NOT_SUPPORTED ? 'VENDOR_OPTION_NOT_SUPPORTED' : undefined;
+    await this.cm.reject({ privateData, ...(known && { reason: known }) });
+  }
+
+  disconnect(): void {
+    this.cm.disconnect().catch(() => {});
+  }
+
+  /** @returns false if there is no such option */
+  setOption(level: number, name: number, value: DataView): boolean {
+    if (level !== OPTION_LEVEL_ID || value.byteLength === 0) return false;
+    const options = this.#options;
+    if (name === Option.TOS) options.tos = value.getUint8(0);
+    else if (name === Option.ACK_TIMEOUT) options.ackTimeout = Math.min(31, Math.max(1, value.getUint8(0)));
+    else if (name === Option.AFONLY) options.ipv6Only = value.getUint8(0) !== 0;
+    // ports are shared by clients and listeners anyway, and not by two listeners
+    else if (name !== Option.REUSEADDR) return false;
+    return true;
+  }
+
+  /** Joins a group: the program's own socket receives it. @param uid the program's number of the membership */
+  joinGroup(number: number, uid: bigint, address: string): Uint8Array {
+    this.#groups.set(number, address);
+    const { localAddress } = this.cm;
+    const source =
+      localAddress === undefined || isWildcard(localAddress.address)
+        ? this.#ownAddress(ipBytes(address).length)
+        : localAddress.address;
+    const to = { destination: address, sgidIndex: this.#host.gidIndexOf(source), flowLabel: 0, sl: this.cm.sl };
+    const datagram = {
+      qpNum: MULTICAST_QPN,
+      qkey: UDP_QKEY,
+      address: { ...to, hopLimit: DEFAULT_HOP_LIMIT, trafficClass: this.#options.tos ?? 0 },
+    };
+    const about = { type: 'MULTICAST_JOIN', uid, id: number, status: 0, privateData: NO_DATA } as const;
+    return eventBytes({ ...about, isDatagram: true, datagram });
+  }
+
+  /** @returns whether the id has the membership */
+  leaveGroup(number: number): boolean {
+    return this.#groups.delete(number);
+  }
+
+  close(): void {
+    void this.cm.close();
+  }
+
+  // ---- queries ----
+
+  /** Returns the answer to QUERY_ROUTE. */
+  route(): Uint8Array {
+    const { localAddress: local, remoteAddress: remote, device } = this.cm;
+    const isOnDevice = local !== undefined && !isWildcard(local.address);
+    return routeBytes({
+      ...{ guid: this.#host.guid, local, remote, isOnDevice, hopLimit: DEFAULT_HOP_LIMIT },
+      pathMtu: remote && device.queryPort().activeMtu,
+      scope: 0,
+    });
+  }
+
+  /** Returns the answer to INIT_QP_ATTR. @throws VerbsError EINVAL */
+  qpAttributes(state: number): Uint8Array {
+    const isKnown = state === QpState.INIT || state === QpState.RTR || state === QpState.RTS;
+    if (!isKnown) throw new VerbsError('EINVAL', `state ${state} has no attributes of a connection`);
+    return qpAttributeBytes(this.cm.space === 'UDP' ? datagramAttributes(state) : this.#connectionAttributes(state));
+  }
+
+  #connectionAttributes(state: number): UserQpAttributes {
+    if (state === QpState.INIT)
+      return { state, pkeyIndex: 0, accessFlags: accessBits('access', ['remoteWrite'] satisfies AccessName[]) };
+    if (this.#isPassive && this.cm.state === 'REQUESTED') {
+      const { responderResources, initiatorDepth } = this.cm.request ?? { responderResources: 0, initiatorDepth: 0 };
+      // of the number of the queue pair nothing follows
+      this.#attributes = this.cm.acceptAttributes({ qpNum: 2, responderResources, initiatorDepth });
+    }
+    const attributes = this.#attributes;
+    if (attributes === undefined) throw new VerbsError('EINVAL', `${this.cm} has no connection`);
+    const { init, rtr, rts, route, sl } = attributes;
+    const access = accessBits('access', init.qpAccessFlags);
+    if (state === QpState.RTS) {
+      const { sqPsn, timeout, retryCnt, rnrRetry, maxRdAtomic } = rts;
+      return { state, sqPsn, timeout, retryCnt, rnrRetry, maxRdAtomic };
+    }
+    const { pathMtu, destQpNum, rqPsn, maxDestRdAtomic, minRnrTimer } = rtr;
+    const { dgid, sgid, hopLimit, trafficClass, flowLabel } = route;
+    const address = {
+      destination: dgid,
+      sgidIndex: this.#host.gidIndexOf(sgid),
+      hopLimit,
+      trafficClass,
+      flowLabel,
+      sl,
+    };
+    return { state, accessFlags: access, address, pathMtu, destQpNum, rqPsn, maxDestRdAtomic, minRnrTimer };
+  }
+
+  // ---- events ----
+
+  /**
+   * Returns an event of the id as the program gets it; undefined for one that the kernel does not have.
+   * @param request the id that came with a request
+   */
+  translate(event: CmEvent, request?: UserId): CountedEvent | undefined {
+    const { number, uid } = this;
+    const isDatagram = this.cm.space === 'UDP';
+    const base = { uid, id: number, status: 0, privateData: NO_DATA, isDatagram };
+    const of = (more: Partial<UserEvent> & Pick<UserEvent, 'type'>) => ({
+      counted: number,
+      bytes: eventBytes({ ...base, ...more }),
+    });
+    switch (event.type) {
+      case 'CONNECT_REQUEST': {
+        const { privateData, ...connection } = event.request;
+        const more = isDatagram ? {} : { connection };
+        return of({ type: event.type, id: request?.number ?? 0, privateData, ...more });
+      }
+      case 'CONNECT_RESPONSE': {
+        const { privateData, attributes, ...connection } = event.reply;
+        this.#attributes = attributes;
+        return of({ type: event.type, privateData, connection });
+      }
+      case 'ESTABLISHED': {
+        // the client has completed the connection itself
+        if (!this.#isPassive && !isDatagram) return undefined;
+        const { privateData } = event;
+        if (event.datagram === undefined) return of({ type: event.type, privateData });
+        const { qpNum, qkey } = event.datagram;
+        return of({ type: event.type, privateData, datagram: { qpNum, qkey, address: this.#peer() } });
+      }
+      case 'REJECTED':
+      case 'UNREACHABLE':
+        return of({ type: event.type, status: statusOf(event.error), privateData: event.error.privateData });
+      case 'DISCONNECTED':
+        return of({ type: event.type, privateData: event.privateData });
+      case 'ADDR_ERROR':
+      case 'ROUTE_ERROR':
+      case 'CONNECT_ERROR':
+      case 'DEVICE_REMOVAL':
+        return of({ type: event.type, status: -errnoOf(event.error) });
+      case 'ADDR_RESOLVED':
+      case 'ROUTE_RESOLVED':
+      case 'TIMEWAIT_EXIT':
+        return of({ type: event.type });
+      default:
+        // memberships are the program's own
+        return undefined;
+    }
+  }
+
+  #peer(): UserAddress {
+    const { localAddress, remoteAddress, sl } = this.cm;
+    const { tos = 0 } = this.#options;
+    const sgidIndex = this.#host.gidIndexOf(localAddress?.address ?? '');
+    const to = { destination: remoteAddress?.address ?? '', sgidIndex, hopLimit: DEFAULT_HOP_LIMIT };
+    return { ...to, trafficClass: tos, flowLabel: 0, sl };
+  }
+
+  /** Returns an address of the device. @param bytes 4 or 16 @throws VerbsError EADDRNOTAVAIL */
+  #ownAddress(bytes: number): string {
+    const own = this.#host.device.gids.map(({ address }) => address).find((each) => ipBytes(each).length === bytes);
+    if (own !== undefined) return own;
+    throw new VerbsError('EADDRNOTAVAIL', `the device has no address of IPv${bytes === 4 ? 4 : 6}`);
+  }
+
+  /** @throws VerbsError EINVAL for a queue pair of another program */
+  #checkQpn(qpNum: number): void {
+    if (this.#host.ownsQpn(qpNum)) return;
+    throw new VerbsError('EINVAL', `queue pair 0x${qpNum.toString(16)} is not the program's`);
+  }
+}
+
+/** Attributes of a queue pair for datagrams. */
+function datagramAttributes(state: number): UserQpAttributes {
+  if (state === QpState.INIT) return { state, pkeyIndex: 0, qkey: UDP_QKEY };
+  return state === QpState.RTR ? { state } : { state, sqPsn: 0 };
+}
+
+const isLoopback = (address: string) => address === '::1' || address.startsWith('127.');
+
+/** The loopback address of a host is that of each of its devices: programs bind to it as to a wildcard. */
+function withoutLoopback(address: string): string {
+  if (!isLoopback(address)) return address;
+  return address === '::1' ? '::' : '0.0.0.0';
+}
+
+/** Status of an event for an attempt that has failed: the reason of the peer's message, else -errno. */
+function statusOf(error: CmError): number {
+  const { reason } = error;
+  if (reason === undefined) return -errnoOf(error);
+  const reasons: Readonly<Record<string, number>> = error.event === 'UNREACHABLE' ? SidrStatus : RejectReason;
+  return reasons[reason] ?? Number(reason);
+}
+
+/** Returns the number of an error: EINVAL for those of the arguments. */
+export function errnoOf(error: unknown): number {
+  const code = error instanceof VerbsError ? error.code : 'EINVAL';
+  return constants.errno[code as keyof typeof constants.errno] ?? constants.errno.EINVAL;
+}
