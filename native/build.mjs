@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// Builds the native code (CMakeLists.txt) by cmake-js. As a program it builds the addon for this processor,
+// Builds the native code (CMakeLists.txt): what Node loads by cmake-js, the rest by CMake alone. As a program it builds the addon for this processor,
 // prebuilds/linux-ARCH/wasm_roce.node, also from an installed package.
 import { spawn } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const NATIVE = dirname(fileURLToPath(import.meta.url));
@@ -29,6 +29,11 @@ export function addonPath(arch) {
   return `prebuilds/linux-${arch}/wasm_roce.node`;
 }
 
+/** Returns the path of the library for C programs, relative to the package's folder. */
+export function libraryPath(arch) {
+  return `prebuilds/linux-${arch}/libwasmroce.so`;
+}
+
 /** Only a build needs these packages, so the package does not depend on them. */
 const PACKAGES = 'cmake-js node-addon-api';
 
@@ -50,7 +55,7 @@ function run(command, args) {
     child.on('close', (status, signal) => {
       if (status === 0) return resolve();
       const text = Buffer.concat(printed).toString().trimEnd();
-      reject(new Error(`cmake-js fails (${signal ?? `exit status ${status}`}):\n${text}`));
+      reject(new Error(`${basename(command === process.execPath ? args[0] : command)} fails (${signal ?? `exit status ${status}`}):\n${text}`));
     });
   });
 }
@@ -97,6 +102,20 @@ function place(file, path) {
 export async function buildAddon({ arch = process.arch, path = addonPath(arch), folder, sanitize = '' }) {
   await buildTarget('addon', { arch, folder, variables: { WASM_ROCE_SANITIZE: sanitize } });
   place(join(folder, 'Release/wasm_roce.node'), path);
+}
+
+/**
+ * Builds the library for C programs, with the headers of libibverbs and of RapidJSON.
+ * @param path of the library, relative to the package's folder
+ * @param folder see buildTarget
+ * @throws Error with the messages of the tools
+ */
+export async function buildLibrary({ arch = process.arch, path = libraryPath(arch), folder }) {
+  const variables = { ...variablesOf(arch), CMAKE_BUILD_TYPE: 'Release', WASM_ROCE_VERBS: 'ON' };
+  const options = Object.entries(variables).map(([name, value]) => `-D${name}=${value}`);
+  await run('cmake', ['-S', ROOT, '-B', folder, ...options]);
+  await run('cmake', ['--build', folder, '--target', 'verbs', '--parallel', `${availableParallelism()}`]);
+  place(join(folder, 'native/verbs/libwasmroce.so'), path);
 }
 
 /**

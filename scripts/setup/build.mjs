@@ -1,7 +1,15 @@
 // The steps that compile: the card (WebAssembly), the native addons, the XDP program, the package's JavaScript.
 import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { addonPath, buildAddon, buildTarget, buildXdpProgram, compilerFor } from '../../native/build.mjs';
+import {
+  addonPath,
+  buildAddon,
+  buildLibrary,
+  buildTarget,
+  buildXdpProgram,
+  compilerFor,
+  libraryPath,
+} from '../../native/build.mjs';
 import { CARD_C, writeCardC } from './cardc.mjs';
 import { writeCodes } from './codes.mjs';
 import { onPath, ROOT, run, tool } from './run.mjs';
@@ -118,31 +126,57 @@ function addon(arch) {
   });
 }
 
-/** Returns a step that builds the tests and the fuzzer of core. @param sanitize the compiler's sanitizers */
-function coreTests(name, sanitize) {
-  const folder = `build/cmake/core-${name}`;
-  const skipped = 'the tests of the library core are skipped';
+/** Headers, and the Debian packages that have them. */
+const DOCTEST = { 'doctest-dev': '/usr/include/doctest/doctest.h' };
+const VERBS = {
+  'libibverbs-dev': '/usr/include/infiniband/verbs.h',
+  'rapidjson-dev': '/usr/include/rapidjson/document.h',
+};
+
+/** Returns the packages whose headers are missing. */
+const absentOf = (headers) => Object.keys(headers).filter((name) => !existsSync(headers[name]));
+
+/** Returns a step that builds the library for C programs. */
+function library(arch) {
+  const consequence = 'the command run has no library for this processor, and its tests are skipped';
   return compiled({
-    name: `tests of core, ${name} sanitizer`,
-    stamp: `core-${name}`,
-    optional: skipped,
-    inputs: ['CMakeLists.txt', 'native/core', 'test/native'],
-    tools: [compilerFor(process.arch), 'cmake'],
-    outputs: ['core_tests', 'core_fuzzer'].map((program) => `${folder}/test/native/${program}`),
+    ...{ name: `library for C programs on ${arch}`, stamp: `library-${arch}`, optional: consequence },
+    inputs: ['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/card', 'native/verbs', CARD_C],
+    tools: [compilerFor(arch), 'cmake'],
+    outputs: [libraryPath(arch)],
     blocked() {
-      const absent = ['cmake', 'ninja', compilerFor(process.arch)].filter((tool) => !onPath(tool));
-      if (!existsSync(DOCTEST)) absent.push('doctest-dev');
-      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${skipped}`;
+      const absent = [...['cmake', compilerFor(arch)].filter((tool) => !onPath(tool)), ...absentOf(VERBS)];
+      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${consequence}`;
     },
-    async make() {
-      const variables = ['-DWASM_ROCE_TESTS=ON', `-DWASM_ROCE_SANITIZE=${sanitize}`, '-DCMAKE_BUILD_TYPE=Release'];
-      await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', ...variables]);
-      await run('cmake', ['--build', folder, '--target', 'core_tests', 'core_fuzzer']);
-    },
+    make: () => buildLibrary({ arch, folder: cmakeFolder(`library-${arch}`) }),
   });
 }
 
-const DOCTEST = '/usr/include/doctest/doctest.h';
+/** Returns a step that builds the tests of the native code in C++, and its fuzzer. @param sanitize the sanitizers */
+function doctests(name, sanitize) {
+  const folder = `build/cmake/tests-${name}`;
+  const skipped = 'the tests of the native code in C++ are skipped';
+  const targets = ['core_tests', 'core_fuzzer', 'verbs_tests'];
+  return compiled({
+    name: `tests of the native code, ${name} sanitizer`,
+    stamp: `tests-${name}`,
+    optional: skipped,
+    inputs: ['CMakeLists.txt', 'native/core', 'native/card', 'native/verbs', CARD_C, 'test/native'],
+    tools: [compilerFor(process.arch), 'cmake'],
+    outputs: targets.map((program) => `${folder}/test/native/${program}`),
+    blocked() {
+      const absent = ['cmake', 'ninja', compilerFor(process.arch)].filter((tool) => !onPath(tool));
+      absent.push(...absentOf({ ...DOCTEST, ...VERBS }));
+      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${skipped}`;
+    },
+    async make() {
+      const variables = { TESTS: 'ON', VERBS: 'ON', SANITIZE: sanitize };
+      const options = Object.entries(variables).map(([variable, value]) => `-DWASM_ROCE_${variable}=${value}`);
+      await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', '-DCMAKE_BUILD_TYPE=Release', ...options]);
+      await run('cmake', ['--build', folder, '--target', ...targets]);
+    },
+  });
+}
 
 /** The card as C in an addon of its own, for tests. */
 export const CARD_ADDON = 'build/cmake/card-addon/Release/wasm_roce_card.node';
@@ -157,10 +191,12 @@ const cardAddon = compiled({
   make: () => buildTarget('card_addon', { folder: cmakeFolder('card-addon'), variables: { WASM_ROCE_TESTS: 'ON' } }),
 });
 
-export const nativeTests = [cardAddon, coreTests('address', 'address,undefined'), coreTests('thread', 'thread')];
+export const nativeTests = [cardAddon, doctests('address', 'address,undefined'), doctests('thread', 'thread')];
 
-/** The addons: of this processor first. */
-export const addons = [...new Set([process.arch, ...PROCESSORS])].map(addon);
+/** The addons, and the libraries for C programs: of this processor first. */
+const ALL = [...new Set([process.arch, ...PROCESSORS])];
+export const addons = ALL.map(addon);
+export const libraries = ALL.map(library);
 
 const XDP_SOURCE = 'native/node/roce_xdp.bpf.c';
 const XDP_OBJECT = 'build/native/roce_xdp.bpf.o';

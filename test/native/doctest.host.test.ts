@@ -1,4 +1,4 @@
-/** The tests of core in C++ (doctest), and its fuzzer, each built with sanitizers: see CMakeLists.txt. */
+/** The tests of the native code in C++ (doctest), and its fuzzer, each built with sanitizers: see CMakeLists.txt. */
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -31,19 +31,25 @@ function titlesOf(program: string): string[] {
 }
 
 describe.each(['address', 'thread'])('with the %s sanitizer', (sanitizer) => {
-  const folder = join(ROOT, `build/cmake/core-${sanitizer}/test/native`);
-  const [tests, fuzzer] = [join(folder, 'core_tests'), join(folder, 'core_fuzzer')];
-  const built = { ok: existsSync(tests), reason: 'the tests of core are not built: npm run build' };
+  const folder = join(ROOT, `build/cmake/tests-${sanitizer}/test/native`);
 
-  describeIf(all(built, netPrivilege()), 'core', () => {
-    test.each(titlesOf(tests))('%s', (title) => {
-      // a comma and a star are special in a filter
-      expect(run(tests, '--no-colors', `--test-case=${title.replaceAll(',', '\\,')}`)).toMatch(
-        /test cases: +1 \| +1 passed/,
-      );
+  describe.each(['core', 'verbs'])('%s', (library) => {
+    const tests = join(folder, `${library}_tests`);
+    const built = { ok: existsSync(tests), reason: `the tests of native/${library} are not built: npm run build` };
+    describeIf(all(built, netPrivilege()), 'in C++', () => {
+      test.each(titlesOf(tests))('%s', (title) => {
+        // a comma and a star are special in a filter
+        expect(run(tests, '--no-colors', `--test-case=${title.replaceAll(',', '\\,')}`)).toMatch(
+          /test cases: +1 \| +1 passed/,
+        );
+      });
     });
+  });
 
-    if (sanitizer === 'thread') return;
+  if (sanitizer === 'thread') return;
+  const fuzzer = join(folder, 'core_fuzzer');
+  const built = { ok: existsSync(fuzzer), reason: 'the fuzzer of native/core is not built: npm run build' };
+  describeIf(built, 'the fuzzer of core', () => {
     test('damaged frames and descriptors are no error to the sanitizers', () => {
       expect(run(fuzzer, `${FUZZ_INPUTS}`, `${SEED}`)).toContain(`${FUZZ_INPUTS} inputs`);
     });
