@@ -19,11 +19,13 @@ interface CommandModule {
 
 const DIAGNOSTICS = 'Diagnostics:';
 const SERVICES = 'Pipes and services:';
+const PROGRAMS = 'Programs of libibverbs:';
 const OF_RDMA_CORE = 'Peers of rdma-core:';
 const OF_PERFTEST = 'Peers of perftest:';
 const SHELL = 'Shell:';
 
 const MODULES: readonly CommandModule[] = [
+  { section: PROGRAMS, names: ['run'], load: async () => (await import('./run/command.js')).runCommand },
   { section: DIAGNOSTICS, names: ['devinfo'], load: async () => (await import('./devinfo.js')).devinfoCommand },
   { section: DIAGNOSTICS, names: ['demo'], load: async () => (await import('./demo/command.js')).demoCommand },
   { section: DIAGNOSTICS, names: ['stat'], load: async () => (await import('./stat/command.js')).statCommand },
@@ -73,6 +75,7 @@ export async function createProgram(called?: string): Promise<Command> {
       'after',
       `
 Examples:
+  wasm-roce run -- ib_write_bw       run a program of libibverbs on a card of its own
   wasm-roce demo                     run every operation between two cards and print a table
   wasm-roce devinfo                  show interfaces, GIDs, links and limits
   wasm-roce pingpong                 serve one client: ibv_rc_pingpong or wasm-roce pingpong HOST

@@ -1,0 +1,85 @@
+/** `wasm-roce run`: runs an unchanged program of libibverbs on a card of its own. */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { constants } from 'node:os';
+import type { Command } from 'commander';
+import { brokerCommandLine } from '../../link/broker/start.js';
+import { packageFile } from '../../packagefile.js';
+import { CliError, EXIT_HELP, Exit } from '../exit.js';
+import { findProgram, unreachable } from './executable.js';
+
+interface Flags {
+  readonly interface?: string;
+}
+
+/** Statuses of a shell for a program that cannot be run. */
+const NOT_EXECUTABLE = 126;
+const NOT_FOUND = 127;
+
+const HELP = `
+The program needs no change, no kernel module and no privilege. It sees one device, wroce0, on a network interface of
+this host, and speaks RoCE v2 over UDP port 4791 with rxe, adapters, and other programs run like it. Programs share the
+addresses of the interface through the broker; see \`wasm-roce broker --help\`.
+
+What the program starts runs in the same way. Programs that are linked statically, or that change the user
+(set-user-id), cannot be reached. Programs that connect by rdma_cm (librdmacm) do not find the device yet.
+
+Examples:
+  wasm-roce run -- ibv_devinfo -v
+  wasm-roce run -- ib_write_bw                      the server of perftest
+  wasm-roce run --interface eth1 -- ib_write_bw 10.0.0.2
+${EXIT_HELP.replace('0 done,', `as that of the program; ${NOT_FOUND} it is not found, ${NOT_EXECUTABLE} it cannot be reached;`)}`;
+
+export function runCommand(program: Command): void {
+  program
+    .enablePositionalOptions()
+    .command('run')
+    .summary('run a program of libibverbs, unchanged')
+    .description('Runs a program that uses libibverbs (C, C++, Rust, Go, Python) on a card of its own.')
+    .argument('<program>', 'the program')
+    .argument('[arguments...]', 'its arguments')
+    .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
+    .passThroughOptions()
+    .addHelpText('after', HELP)
+    .action((name: string, args: string[], flags: Flags) => run(name, args, flags));
+}
+
+async function run(name: string, args: readonly string[], flags: Flags): Promise<void> {
+  const library = packageFile(`prebuilds/linux-${process.arch}/libwasmroce.so`);
+  if (!existsSync(library))
+    throw new CliError(Exit.ENVIRONMENT, `the package has no library for ${process.platform} on ${process.arch}`);
+  const path = findProgram(name);
+  if (path === undefined) throw new CliError(NOT_FOUND, `${name}: there is no such program`, { code: 'ENOENT' });
+  const reason = unreachable(path);
+  if (reason !== undefined) throw new CliError(NOT_EXECUTABLE, `${name} cannot be run on the card: ${reason}`);
+  await spawned(path, name, args, {
+    ...process.env,
+    LD_PRELOAD: [library, process.env.LD_PRELOAD].filter(Boolean).join(':'),
+    WASM_ROCE_BROKER_COMMAND: process.env.WASM_ROCE_BROKER_COMMAND ?? shellWords(brokerCommandLine()),
+    ...(flags.interface !== undefined && { WASM_ROCE_INTERFACE: flags.interface }),
+  });
+}
+
+/** Returns words as a command of the shell. */
+const shellWords = (words: readonly string[]) => words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+
+/** Signals of a terminal reach the program, too; the others are passed on. */
+const OF_TERMINAL = ['SIGINT', 'SIGQUIT'] as const;
+const PASSED_ON = ['SIGTERM', 'SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const;
+
+/** Runs a program, and ends as it ends. */
+async function spawned(path: string, name: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<void> {
+  const child = spawn(path, args, { env, argv0: name, stdio: 'inherit' });
+  for (const each of OF_TERMINAL) process.removeAllListeners(each).on(each, () => {});
+  for (const each of PASSED_ON) process.removeAllListeners(each).on(each, () => child.kill(each));
+  const [status, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
+    child.on('exit', (...ended) => resolve(ended));
+    child.on('error', ({ message }) =>
+      reject(new CliError(NOT_EXECUTABLE, `${name} cannot be run: ${message}`, { code: 'EACCES' })),
+    );
+  });
+  if (signal === null) process.exit(status ?? Exit.FAILED);
+  for (const each of [...OF_TERMINAL, ...PASSED_ON]) process.removeAllListeners(each);
+  process.kill(process.pid, signal);
+  process.exit(128 + constants.signals[signal]);
+}

@@ -1,0 +1,173 @@
+// `wasm-roce run`: stock programs of libibverbs, unchanged, on cards of their own.
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { eventually } from '../kit/eventually.js';
+import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
+import { PeerNamespace } from '../link/netns.js';
+import { ROOT } from '../repo/sources.js';
+import { type Ended, type Running, run, start } from './run.js';
+
+const LIBRARY = join(ROOT, `prebuilds/linux-${process.arch}/libwasmroce.so`);
+const built = { ok: existsSync(LIBRARY), reason: 'the library for C programs is not built: npm run build' };
+const tools = ['ibv_rc_pingpong', 'ibv_devinfo', 'ib_write_bw', 'rping', 'nsenter', 'setpriv'].map(programPrivilege);
+
+/** Runs a program without capabilities, but still as root: another user may not be allowed to read the project. */
+const UNPRIVILEGED = ['setpriv', '--inh-caps=-all', '--bounding-set=-all'];
+/** The entry of the GID table with the IPv4 address: the link-local one is before it. */
+const IPV4_GID = '1';
+
+/** Whether a process listens on a TCP port of its network namespace: state 0A of /proc/net/tcp. */
+function listens(pid: number, port: number): boolean {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `;
+  const lines = ['tcp', 'tcp6'].flatMap((file) => readFileSync(`/proc/${pid}/net/${file}`, 'utf8').split('\n'));
+  return lines.some((line) => line.includes(local) && / 0A /.test(line));
+}
+
+describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () => {
+  let host: PeerNamespace;
+  beforeEach(async () => {
+    host = await PeerNamespace.open('prg', 200);
+  });
+  afterEach(() => host.close());
+
+  const [near, far] = ['10.200.0.1', '10.200.0.2'];
+  let lastPort = 18_600;
+  const inside = () => ['nsenter', ...host.enter, ...UNPRIVILEGED];
+  const launch = (...words: string[]) => start(['run', '--interface', host.far, '--', ...words], { prefix: inside() });
+  const listening = async ({ pid }: Running, port: number) => {
+    await eventually(() => expect(listens(pid, port)).toBe(true));
+  };
+
+  /** Runs both ends of ibv_rc_pingpong in the host's namespace. @returns their ends */
+  async function pingpong(...options: string[]): Promise<Promise<unknown>> {
+    const port = ++lastPort;
+    const words = ['ibv_rc_pingpong', '-g', IPV4_GID, '-p', `${port}`, ...options];
+    const server = launch(...words);
+    await listening(server, port);
+    const client = launch(...words, '127.0.0.1');
+    return Promise.all([server.ended, client.ended]);
+  }
+  const twice = (each: object) => [expect.objectContaining(each), expect.objectContaining(each)];
+  const done = twice({ status: 0, stderr: '', stdout: expect.stringContaining('iters in') });
+
+  test('see one device, with the GIDs of the interface', async () => {
+    const { status, stdout } = await launch('ibv_devinfo', '-v').ended;
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/hca_id:\twroce0\n(.*\n)*.*state:\t*PORT_ACTIVE \(4\)\n(.*\n)*.*link_layer:\t*Ethernet/);
+    expect(stdout).toMatch(new RegExp(`GID\\[ +${IPV4_GID}\\]:\\t+::ffff:${far}, RoCE v2`));
+  });
+
+  test('talk to a device of Node on another host', async () => {
+    const port = ++lastPort;
+    const server = start(['pingpong', '--link', 'udp', '--address', near, '-p', `${port}`, '-n', '500', '-c']);
+    await server.says('waiting for a client');
+    const client = launch('ibv_rc_pingpong', '-g', IPV4_GID, '-p', `${port}`, '-n', '500', '-c', near);
+    expect(await Promise.all([server.ended, client.ended])).toEqual(twice({ status: 0 }));
+  });
+
+  test('share one address, each with the other ones, and with devices of Node', async () => {
+    const pairs = Array.from({ length: 4 }, () => pingpong('-c', '-n', '2000'));
+    expect(await Promise.all(pairs)).toEqual(pairs.map(() => done));
+  });
+
+  test('keep their connections when the broker is killed, and later ones find the next broker', async () => {
+    const broker = start(['broker'], { prefix: inside() });
+    const pairs = Array.from({ length: 2 }, () => pingpong('-c', '-n', '60000'));
+    await broker.says('slot');
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    broker.child.kill('SIGKILL');
+    expect(await pingpong('-c', '-n', '500')).toEqual(done);
+    expect(await Promise.all(pairs)).toEqual(pairs.map(() => done));
+  });
+
+  /** Runs a client until its server is there. @returns the ends of both */
+  async function connected(server: readonly string[], client: readonly string[]): Promise<[Ended, Ended]> {
+    const serving = launch(...server);
+    const ended = await eventually(async () => {
+      const last = await launch(...client).ended;
+      expect(last).toMatchObject({ status: 0 });
+      return last;
+    });
+    return [await serving.ended, ended];
+  }
+
+  test.each(['10.200.0.2', 'fd00:200::2'])('connect by rdma_cm on %s: rping', async (address) => {
+    const words = ['rping', '-a', address, '-p', `${++lastPort}`, '-C', '50', '-V'];
+    const [server, client] = await connected([...words, '-s'], [...words, '-c']);
+    expect([server.status, client.status]).toEqual([0, 0]);
+    expect(client.stderr).toBe('');
+  });
+
+  test('connect by rdma_cm to a server of Node on another host', async () => {
+    const port = `${++lastPort}`;
+    const server = start(['rping', '-s', '--link', 'udp', '--address', near, '-p', port, '-C', '50', '-V']);
+    await server.says('listening');
+    const client = await launch('rping', '-c', '-a', near, '-p', port, '-C', '50', '-V').ended;
+    expect(client).toMatchObject({ status: 0, stderr: '' });
+    expect((await server.ended).status).toBe(0);
+  });
+
+  test('exchange the data of their queue pairs by rdma_cm: ib_write_bw -R', async () => {
+    const words = ['ib_write_bw', '-R', '-p', `${++lastPort}`, '-n', '200', '-s', '4096', '--report_gbits'];
+    const [server, client] = await connected(words, [...words, far]);
+    expect([server.status, client.status]).toEqual([0, 0]);
+  });
+
+  test('pass the option of a program that begins with a dash, and end with its status', async () => {
+    const { status, stderr } = await launch('ibv_rc_pingpong', '--no-such-option').ended;
+    expect(status).toBe(1);
+    expect(stderr).toContain('no-such-option');
+  });
+});
+
+describeIf(built, 'wasm-roce run', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'wasm-roce-run-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  test.each([
+    ['exit 7', 7],
+    ['kill -TERM $$', null],
+  ])('ends as the program ends: %s', async (script, status) => {
+    const ended = await run(['run', 'sh', '-c', script]);
+    expect(ended).toEqual({ status, stdout: '', stderr: '' });
+  });
+
+  test('refuses a program that does not exist', async () => {
+    const { status, stderr } = await run(['run', '--', 'no-such-program']);
+    expect([status, stderr]).toEqual([127, 'wasm-roce: no-such-program: there is no such program\n']);
+  });
+
+  test('keeps what LD_PRELOAD has', async () => {
+    const { stdout } = await run(['run', 'sh', '-c', 'echo $LD_PRELOAD'], { env: { LD_PRELOAD: 'libm.so.6' } });
+    expect(stdout).toBe(`${LIBRARY}:libm.so.6\n`);
+  });
+
+  const compiler = programPrivilege('gcc');
+  describe('refuses a program that a preloaded library does not reach', () => {
+    const compiled = (name: string, ...options: string[]) => {
+      const [source, program] = [join(folder, `${name}.c`), join(folder, name)];
+      writeFileSync(source, 'int main(void) { return 0; }\n');
+      execFileSync('gcc', [...options, '-o', program, source]);
+      return program;
+    };
+    testIf(compiler, 'one that is linked statically', async () => {
+      const { status, stderr } = await run(['run', compiled('static', '-static')]);
+      expect(status).toBe(126);
+      expect(stderr).toMatch(/static cannot be run on the card: it is linked statically/);
+    });
+    testIf(all(compiler, programPrivilege('chown')), 'one that changes the user', async () => {
+      const program = compiled('setuid');
+      execFileSync('chown', ['65534', program]);
+      execFileSync('chmod', ['u+s', program]);
+      const { status, stderr } = await run(['run', program]);
+      expect(status).toBe(126);
+      expect(stderr).toMatch(/setuid cannot be run on the card: it has the set-user-id or set-group-id bit/);
+    });
+  });
+});
