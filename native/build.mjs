@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Builds the native code (CMakeLists.txt): what Node loads by cmake-js, the rest by CMake alone. As a program it builds the addon for this processor,
-// prebuilds/linux-ARCH/wasm_roce.node, also from an installed package.
+// Builds the native code (CMakeLists.txt): addons by cmake-js, the rest by CMake alone. As a program it builds the
+// addon for this processor, prebuilds/linux-ARCH/wasm_roce.node, also from an installed package.
 import { spawn } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';

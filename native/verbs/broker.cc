@@ -2,10 +2,11 @@
 
 #include <poll.h>
 #include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 
@@ -37,9 +38,17 @@ int TakeFirst(std::vector<int>& fds) {
   return first;
 }
 
+/// Returns a text as it is in messages.
+std::string Quoted(const std::string& text) {
+  rapidjson::StringBuffer buffer;
+  rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
+  writer.String(text.data(), static_cast<rapidjson::SizeType>(text.size()));
+  return buffer.GetString();
+}
+
 /// Returns an address as it is in messages.
 std::string Text(const Gid& address) {
-  return "\"address\":\"" + address.Text() + "\",\"scope\":" + std::to_string(address.scope);
+  return "\"address\":" + Quoted(address.Text()) + ",\"scope\":" + std::to_string(address.scope);
 }
 
 std::string Text(const std::vector<Gid>& addresses) {
@@ -58,11 +67,6 @@ std::string StringIn(const rapidjson::Document& message, const char* name) {
 uint32_t NumberIn(const rapidjson::Document& message, const char* name) {
   const auto found = message.FindMember(name);
   return found != message.MemberEnd() && found->value.IsUint() ? found->value.GetUint() : UINT32_MAX;
-}
-
-/// Whether a text goes into a message as it is.
-bool IsHex(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return isxdigit(c); });
 }
 
 }  // namespace
@@ -115,10 +119,10 @@ bool Broker::OpenRdmaCm(const Port& port, int& commands, int& events) {
   std::string digits;
   for (const uint8_t byte : guid) digits += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
   std::string addresses;
-  for (const Gid& each : port.Gids()) addresses += (addresses.empty() ? "\"" : ",\"") + each.Text() + "\"";
+  for (const Gid& each : port.Gids()) addresses += (addresses.empty() ? "" : ",") + Quoted(each.Text());
   Answer answer;
-  const bool isOpen = Ask("\"type\":\"rdmaCm\",\"interface\":\"" + port.Name() + "\",\"guid\":\"" + digits +
-                          "\",\"addresses\":[" + addresses + "]", answer);
+  const bool isOpen = Ask("\"type\":\"rdmaCm\",\"interface\":" + Quoted(port.Name()) + ",\"guid\":" + Quoted(digits) +
+                          ",\"addresses\":[" + addresses + "]", answer);
   if (isOpen && answer.fds.size() == 2) {
     commands = answer.fds[0];
     events = answer.fds[1];
@@ -184,7 +188,7 @@ void Broker::Greet(int64_t now) {
   const std::string head = "{\"id\":0,\"version\":" + std::string(kVersion) + ",";
   if (slot_ == 0) return Send(head + join_ + "}", {});
   Send(head + "\"type\":\"rejoin\",\"services\":[],\"isAgent\":false,\"slot\":" + std::to_string(slot_) +
-           ",\"secret\":\"" + secret_ + "\"}",
+           ",\"secret\":" + Quoted(secret_) + "}",
        {vault_});
 }
 
@@ -199,7 +203,7 @@ void Broker::OnGreeted(Answer& answer) {
   }
   const bool isJoin = slot_ == 0;
   const size_t expected = isJoin ? 2 : 1;
-  if (answer.fds.size() != expected || answer.slot - 1 > 254 || !IsHex(answer.secret)) return Disconnect();
+  if (answer.fds.size() != expected || answer.slot - 1 > 254 || answer.secret.empty()) return Disconnect();
   if (isJoin) lease_ = answer.fds[0];
   CloseFd(vault_);
   vault_ = answer.fds[expected - 1];

@@ -29,8 +29,8 @@ class Broker {
   uint32_t Slot() const { return slot_; }
   /// Waits for ten seconds at most. @returns the socket of an address, which the caller owns; -1 after a line on stderr
   int SocketOf(const Gid& address);
-  /// Opens a file of rdma_cm for a port: streams of commands and of events, which the caller owns. Waits for ten seconds
-  /// at most. @returns false after a line on stderr
+  /// Opens a file of rdma_cm for a port: streams of commands and of events, which the caller owns. Waits for ten
+  /// seconds at most. @returns false after a line on stderr
   bool OpenRdmaCm(const Port& port, int& commands, int& events);
   /// Gives the slot back, or leaves it to the process that has forked this one.
   void Leave();
@@ -44,7 +44,7 @@ class Broker {
   bool Keep(int64_t now);
 
  private:
-  /// What the broker has said to a request.
+  /// An answer of the broker.
   struct Answer {
     uint32_t slot = 0;
     std::string secret, error, message;

@@ -66,8 +66,8 @@ int RunShell(void* of) {
   _exit(1);
 }
 
-/// Runs a command behind a shell that ends at once, so that nobody waits for it. The program does not learn of the shell:
-/// it ends without SIGCHLD, and `wait` does not find it.
+/// Runs a command behind a shell that ends at once, so that nobody waits for it. The program does not learn of the
+/// shell: it ends without SIGCHLD, and `wait` does not find it.
 void RunBehind(const std::string& command) {
   const std::string text = "{ " + command + "\n} </dev/null >/dev/null 2>&1 &";
   const char* path = Setting("PATH");

@@ -10,8 +10,8 @@ class BrokerSearch {
   BrokerSearch(const BrokerSearch&) = delete;
   BrokerSearch& operator=(const BrokerSearch&) = delete;
 
-  /// Connects to the broker. Without one, it is started by WASM_ROCE_BROKER_COMMAND, a command of the shell, unless another
-  /// process starts one. It outlives this process.
+  /// Connects to the broker. Without one, it is started by WASM_ROCE_BROKER_COMMAND, a command of the shell, unless
+  /// another process starts one. It outlives this process.
   /// @returns a connected socket, which the caller owns; -EAGAIN: it may be there later; -ENOENT: there is none, and no
   /// command that starts it; -errno
   int Try(int64_t now);

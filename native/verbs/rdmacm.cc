@@ -325,15 +325,8 @@ VERBS_API int open(const char* path, int flags, ...) {
   return next(path, flags, mode);
 }
 
-VERBS_API int open64(const char* path, int flags, ...) {
-  static const auto next = Next<int (*)(const char*, int, ...)>("open64");
-  if (IsPath(path)) return Open(flags);
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = TakesMode(flags) ? va_arg(arguments, mode_t) : 0;
-  va_end(arguments);
-  return next(path, flags, mode);
-}
+/// Files have 64-bit offsets on the processors of the library.
+VERBS_API int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 VERBS_API int fstat(int fd, struct stat* status) noexcept {
   const int result = NextFstat(fd, status);
