@@ -107,10 +107,7 @@ const cmakeFolder = (name) => join(ROOT, 'build/cmake', name);
 export function addonStep({ name, stamp, arch = process.arch, path, sanitize, optional, consequence }) {
   return compiled({
     ...{ name, stamp, optional, inputs: ADDON_INPUTS, tools: [compilerFor(arch), 'cmake'], outputs: [path] },
-    blocked() {
-      const absent = ['cmake', compilerFor(arch)].filter((tool) => !onPath(tool));
-      return absent.length === 0 ? undefined : `${absent.join(' and ')} not found: ${consequence}`;
-    },
+    blocked: () => lacking(['cmake', compilerFor(arch)], {}, consequence),
     make: () => buildAddon({ arch, path, sanitize, folder: cmakeFolder(stamp) }),
   });
 }
@@ -133,8 +130,12 @@ const VERBS = {
   'rapidjson-dev': '/usr/include/rapidjson/document.h',
 };
 
-/** Returns the packages whose headers are missing. */
-const absentOf = (headers) => Object.keys(headers).filter((name) => !existsSync(headers[name]));
+/** Returns what is missing of tools and headers, with the consequence; undefined: nothing. */
+function lacking(tools, headers, consequence) {
+  const packages = Object.keys(headers).filter((name) => !existsSync(headers[name]));
+  const absent = [...tools.filter((tool) => !onPath(tool)), ...packages];
+  return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${consequence}`;
+}
 
 /** Returns a step that builds the library for C programs. */
 function library(arch) {
@@ -144,19 +145,18 @@ function library(arch) {
     inputs: ['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/card', 'native/verbs', CARD_C],
     tools: [compilerFor(arch), 'cmake'],
     outputs: [libraryPath(arch)],
-    blocked() {
-      const absent = [...['cmake', compilerFor(arch)].filter((tool) => !onPath(tool)), ...absentOf(VERBS)];
-      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${consequence}`;
-    },
+    blocked: () => lacking(['cmake', compilerFor(arch)], VERBS, consequence),
     make: () => buildLibrary({ arch, folder: cmakeFolder(`library-${arch}`) }),
   });
 }
 
-/** Returns a step that builds the tests of the native code in C++, and its fuzzer. @param sanitize the sanitizers */
-function doctests(name, sanitize) {
+/**
+ * Returns a step that builds tests of the native code in C++.
+ * @param sanitize the compiler's sanitizers @param targets the programs
+ */
+function doctests(name, sanitize, targets) {
   const folder = `build/cmake/tests-${name}`;
   const skipped = 'the tests of the native code in C++ are skipped';
-  const targets = ['core_tests', 'core_fuzzer', 'verbs_tests'];
   return compiled({
     name: `tests of the native code, ${name} sanitizer`,
     stamp: `tests-${name}`,
@@ -164,11 +164,7 @@ function doctests(name, sanitize) {
     inputs: ['CMakeLists.txt', 'native/core', 'native/card', 'native/verbs', CARD_C, 'test/native'],
     tools: [compilerFor(process.arch), 'cmake'],
     outputs: targets.map((program) => `${folder}/test/native/${program}`),
-    blocked() {
-      const absent = ['cmake', 'ninja', compilerFor(process.arch)].filter((tool) => !onPath(tool));
-      absent.push(...absentOf({ ...DOCTEST, ...VERBS }));
-      return absent.length === 0 ? undefined : `${absent.join(', ')} not found: ${skipped}`;
-    },
+    blocked: () => lacking(['cmake', 'ninja', compilerFor(process.arch)], { ...DOCTEST, ...VERBS }, skipped),
     async make() {
       const variables = { TESTS: 'ON', VERBS: 'ON', SANITIZE: sanitize };
       const options = Object.entries(variables).map(([variable, value]) => `-DWASM_ROCE_${variable}=${value}`);
@@ -191,7 +187,12 @@ const cardAddon = compiled({
   make: () => buildTarget('card_addon', { folder: cmakeFolder('card-addon'), variables: { WASM_ROCE_TESTS: 'ON' } }),
 });
 
-export const nativeTests = [cardAddon, doctests('address', 'address,undefined'), doctests('thread', 'thread')];
+export const nativeTests = [
+  cardAddon,
+  doctests('address', 'address,undefined', ['core_tests', 'core_fuzzer', 'verbs_tests']),
+  // the thread sanitizer does not start with a library that stands in front of libc's functions
+  doctests('thread', 'thread', ['core_tests']),
+];
 
 /** The addons, and the libraries for C programs: of this processor first. */
 const ALL = [...new Set([process.arch, ...PROCESSORS])];
@@ -200,7 +201,7 @@ export const libraries = ALL.map(library);
 
 const XDP_SOURCE = 'native/node/roce_xdp.bpf.c';
 const XDP_OBJECT = 'build/native/roce_xdp.bpf.o';
-const BPF_HEADERS = '/usr/include/bpf/bpf_helpers.h';
+const BPF = { 'libbpf-dev': '/usr/include/bpf/bpf_helpers.h' };
 
 export const xdpProgram = compiled({
   name: 'XDP program',
@@ -209,12 +210,7 @@ export const xdpProgram = compiled({
   tools: ['clang'],
   outputs: [XDP_OBJECT],
   applies: () => existsSync(join(ROOT, XDP_SOURCE)),
-  blocked() {
-    const tools = ['cmake', 'clang'].filter((tool) => !onPath(tool));
-    const absent = [...tools, ...(existsSync(BPF_HEADERS) ? [] : ['libbpf-dev'])];
-    if (absent.length === 0) return undefined;
-    return `${absent.join(', ')} not found: the link xdp, and all tests that use it, are skipped`;
-  },
+  blocked: () => lacking(['cmake', 'clang'], BPF, 'the link xdp, and all tests that use it, are skipped'),
   make: () => buildXdpProgram({ path: XDP_OBJECT, folder: cmakeFolder(`addon-${process.arch}`) }),
 });
 
