@@ -61,7 +61,7 @@ type Kept =
   | { readonly kind: 'lease'; readonly slot: number; readonly secret: string; readonly onlyLocal: boolean }
   | { readonly kind: 'member'; readonly at: HostAddress; readonly index: number; readonly secret?: string };
 
-/** What a reply has beside its id. */
+/** A reply without its id. */
 interface Reply extends Message {
   readonly fds?: readonly number[];
 }

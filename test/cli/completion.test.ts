@@ -101,6 +101,7 @@ describe('help', () => {
     expect(titles).toEqual([
       ...[
         'Options',
+        'Programs of libibverbs',
         'Diagnostics',
         'Pipes and services',
         'Peers of rdma-core',

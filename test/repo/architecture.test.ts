@@ -95,7 +95,7 @@ describe('the facade', () => {
       // a process of its own, which moves no frames
       'src/broker': ['src/broker/rdmacm', ...link],
       // loaded when a C program connects: the CM for programs whose queue pairs are their own
-      'src/broker/rdmacm': cm,
+      'src/broker/rdmacm': ['src/cm/core', ...cm],
       'src/device': [...faults, ...link, 'build/card', 'build/codes'],
       'src/verbs': device,
       'src/cm/core': link,

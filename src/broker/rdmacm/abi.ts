@@ -1,10 +1,11 @@
 /**
  * The commands and events that programs and the kernel exchange through /dev/infiniband/rdma_cm, as structures of
- * linux/rdma_user_cm.h (ABI version 4) and rdma/ib_user_verbs.h. Numbers are little-endian, as processors with Linux and
- * this package have them; addresses and ports are in network order.
+ * linux/rdma_user_cm.h (ABI version 4) and rdma/ib_user_verbs.h. Numbers are little-endian, as on all processors of
+ * this package; addresses and ports are in network order.
  */
 import { ipBytes, ipText } from '../../base/address.js';
 import { gidBytes } from '../../base/gid.js';
+import { mtuCode } from '../../cm/core/derive.js';
 import type { CmAddress } from '../../cm/core/events.js';
 
 export const Command = {
@@ -81,22 +82,17 @@ export function readAddress(view: DataView, at: number): CmAddress | undefined {
   return { address: ipText(ip), port: view.getUint16(at + 2) };
 }
 
-/** @param scope index of the interface of a link-local address */
-function writeAddress(view: DataView, at: number, { address, port }: CmAddress, scope: number): void {
+function writeAddress(view: DataView, at: number, { address, port }: CmAddress): void {
   const ip = ipBytes(address);
   const isIpv6 = ip.length === 16;
   view.setUint16(at, isIpv6 ? AF_INET6 : AF_INET, true);
   view.setUint16(at + 2, port);
   put(view, at + (isIpv6 ? 8 : 4), ip);
-  if (isIpv6 && ip[0] === 0xfe) view.setUint32(at + 24, scope, true);
 }
 
 function put(view: DataView, at: number, bytes: Uint8Array): void {
   new Uint8Array(view.buffer, view.byteOffset + at, bytes.length).set(bytes);
 }
-
-/** Code of a path MTU (enum ibv_mtu): 1 is 256 bytes, 5 is 4096. */
-const mtuCode = (bytes: number) => Math.log2(bytes) - 7;
 
 /** Parameters of a connection (struct rdma_ucm_conn_param). */
 export interface UserConnParam {
@@ -153,7 +149,7 @@ function writeAhAttr(view: DataView, at: number, address: UserAddress): void {
   view.setUint8(at + 30, PORT_NUM);
 }
 
-/** What an event says beside its type. */
+/** An event of rdma_cm (struct rdma_cm_event). */
 export interface UserEvent {
   readonly type: keyof typeof EventNumber;
   /** The program's number of the id that it is for: of a request, of the listener. */
@@ -221,16 +217,14 @@ export interface UserRoute {
   /** Path MTU in bytes, once the peer is resolved. */
   readonly pathMtu: number | undefined;
   readonly hopLimit: number;
-  /** Index of the interface, for link-local addresses. */
-  readonly scope: number;
 }
 
 /** Returns the answer to QUERY_ROUTE (struct rdma_ucm_query_route_resp). */
 export function routeBytes(route: UserRoute): Uint8Array {
   const bytes = new Uint8Array(Size.ROUTE);
   const view = new DataView(bytes.buffer);
-  if (route.local !== undefined) writeAddress(view, 136, route.local, route.scope);
-  if (route.remote !== undefined) writeAddress(view, 164, route.remote, route.scope);
+  if (route.local !== undefined) writeAddress(view, 136, route.local);
+  if (route.remote !== undefined) writeAddress(view, 164, route.remote);
   if (!route.isOnDevice) return bytes;
   bytes.set(route.guid, 0);
   view.setUint8(196, PORT_NUM);
@@ -265,7 +259,7 @@ const Mask = {
   DEST_QPN: 1 << 20,
 } as const;
 
-/** Attributes of a queue pair for one of its states; what is undefined is not set. */
+/** Attributes of a queue pair for one of its states. Attributes that are undefined are not set. */
 export interface UserQpAttributes {
   readonly state: number;
   readonly accessFlags?: number;

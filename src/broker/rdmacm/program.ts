@@ -24,7 +24,7 @@ interface File {
   readonly events: Socket;
 }
 
-/** Bytes of the file's number in front of the answer to the opening. */
+/** Bytes of errno and length. */
 const ANSWER_HEAD = 8;
 const NOTHING = new Uint8Array(0);
 
@@ -252,7 +252,7 @@ export class CmProgram {
       this.#add(request, file);
     }
     const translated = id.translate(event, request);
-    if (translated !== undefined) this.#send(id, translated.counted, translated.bytes);
+    if (translated !== undefined) this.#send(id, id.number, translated);
   }
 
   #send(id: UserId, counted: number, bytes: Uint8Array): void {

@@ -5,15 +5,17 @@
 import { constants } from 'node:os';
 import { ipBytes, isWildcard } from '../../base/address.js';
 import type { CmEvent } from '../../cm/channel.js';
-import type { CmError } from '../../cm/cmerror.js';
+import { CmError } from '../../cm/cmerror.js';
 import { type CmId, type CmIdOptions, createCmId } from '../../cm/cmid.js';
 import type { DerivedAttributes } from '../../cm/core/derive.js';
 import type { CmAddress } from '../../cm/core/events.js';
+import { NO_DATA } from '../../cm/core/messages.js';
 import { RejectReason, SidrStatus } from '../../cm/core/reasons.js';
 import { UDP_QKEY } from '../../cm/parameters.js';
 import { VerbsError } from '../../errors.js';
 import { type AccessName, accessBits } from '../../verbs/access.js';
 import { MULTICAST_QPN } from '../../verbs/address/groups.js';
+import { DEFAULT_HOP_LIMIT } from '../../verbs/address/resolvedaddress.js';
 import type { Context } from '../../verbs/objects/context.js';
 import {
   eventBytes,
@@ -30,7 +32,7 @@ import {
   type UserQpAttributes,
 } from './abi.js';
 
-/** What an id needs to know of its program. */
+/** The program of an id. */
 export interface UserHost {
   readonly device: Context;
   /** The program's node GUID, 8 bytes. */
@@ -41,16 +43,8 @@ export interface UserHost {
   ownsQpn(qpNum: number): boolean;
 }
 
-/** An event, with the number of the id whose events it is counted among. */
-export interface CountedEvent {
-  readonly counted: number;
-  readonly bytes: Uint8Array;
-}
-
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
-const NO_DATA = new Uint8Array(0);
-const DEFAULT_HOP_LIMIT = 64;
 /** Room for requests of a program that gives none, or too many. */
 const BACKLOG = { default: 128, most: 1024 } as const;
 
@@ -59,11 +53,9 @@ export class UserId {
   readonly cm: CmId;
   readonly #host: UserHost;
   readonly #isPassive: boolean;
-  /** Settings of ids that listen or connect later. */
-  readonly #options: Mutable<CmIdOptions>;
   #attributes: DerivedAttributes | undefined;
-  /** IP addresses of the groups that it has joined, by the number of the membership. */
-  readonly #groups = new Map<number, string>();
+  /** Numbers of its memberships of groups. */
+  readonly #memberships = new Set<number>();
 
   private constructor(
     readonly number: number,
@@ -71,11 +63,9 @@ export class UserId {
     public uid: bigint,
     host: UserHost,
     cm: CmId,
-    options: Mutable<CmIdOptions>,
   ) {
     this.#host = host;
     this.cm = cm;
-    this.#options = options;
     this.#isPassive = cm.request !== undefined;
   }
 
@@ -90,17 +80,17 @@ export class UserId {
   ): UserId {
     if (portSpace !== PortSpace.TCP && portSpace !== PortSpace.UDP)
       throw new VerbsError('EOPNOTSUPP', `port space 0x${portSpace.toString(16)} is neither TCP nor UDP`);
-    const options: Mutable<CmIdOptions> = {
+    const options: CmIdOptions = {
       ...more,
       space: portSpace === PortSpace.TCP ? 'TCP' : 'UDP',
       qpType: qpType === QP_TYPE_UC ? 'UC' : 'RC',
     };
-    return new UserId(number, uid, host, createCmId(host.device, options), options);
+    return new UserId(number, uid, host, createCmId(host.device, options));
   }
 
   /** Returns the id of a request. */
   ofRequest(number: number, cm: CmId): UserId {
-    return new UserId(number, this.uid, this.#host, cm, { ...this.#options });
+    return new UserId(number, this.uid, this.#host, cm);
   }
 
   // ---- commands ----
@@ -164,7 +154,8 @@ export class UserId {
   /** @returns false if there is no such option */
   setOption(level: number, name: number, value: DataView): boolean {
     if (level !== OPTION_LEVEL_ID || value.byteLength === 0) return false;
-    const options = this.#options;
+    // it takes effect when the id connects or listens
+    const options: Mutable<CmIdOptions> = this.cm.options;
     if (name === Option.TOS) options.tos = value.getUint8(0);
     else if (name === Option.ACK_TIMEOUT) options.ackTimeout = Math.min(31, Math.max(1, value.getUint8(0)));
     else if (name === Option.AFONLY) options.ipv6Only = value.getUint8(0) !== 0;
@@ -175,7 +166,7 @@ export class UserId {
 
   /** Joins a group: the program's own socket receives it. @param uid the program's number of the membership */
   joinGroup(number: number, uid: bigint, address: string): Uint8Array {
-    this.#groups.set(number, address);
+    this.#memberships.add(number);
     const { localAddress } = this.cm;
     const source =
       localAddress === undefined || isWildcard(localAddress.address)
@@ -185,7 +176,7 @@ export class UserId {
     const datagram = {
       qpNum: MULTICAST_QPN,
       qkey: UDP_QKEY,
-      address: { ...to, hopLimit: DEFAULT_HOP_LIMIT, trafficClass: this.#options.tos ?? 0 },
+      address: { ...to, hopLimit: DEFAULT_HOP_LIMIT, trafficClass: this.cm.options.tos ?? 0 },
     };
     const about = { type: 'MULTICAST_JOIN', uid, id: number, status: 0, privateData: NO_DATA } as const;
     return eventBytes({ ...about, isDatagram: true, datagram });
@@ -193,7 +184,7 @@ export class UserId {
 
   /** @returns whether the id has the membership */
   leaveGroup(number: number): boolean {
-    return this.#groups.delete(number);
+    return this.#memberships.delete(number);
   }
 
   close(): void {
@@ -209,7 +200,6 @@ export class UserId {
     return routeBytes({
       ...{ guid: this.#host.guid, local, remote, isOnDevice, hopLimit: DEFAULT_HOP_LIMIT },
       pathMtu: remote && device.queryPort().activeMtu,
-      scope: 0,
     });
   }
 
@@ -255,14 +245,11 @@ export class UserId {
    * Returns an event of the id as the program gets it; undefined for one that the kernel does not have.
    * @param request the id that came with a request
    */
-  translate(event: CmEvent, request?: UserId): CountedEvent | undefined {
+  translate(event: CmEvent, request?: UserId): Uint8Array | undefined {
     const { number, uid } = this;
     const isDatagram = this.cm.space === 'UDP';
     const base = { uid, id: number, status: 0, privateData: NO_DATA, isDatagram };
-    const of = (more: Partial<UserEvent> & Pick<UserEvent, 'type'>) => ({
-      counted: number,
-      bytes: eventBytes({ ...base, ...more }),
-    });
+    const of = (more: Partial<UserEvent> & Pick<UserEvent, 'type'>) => eventBytes({ ...base, ...more });
     switch (event.type) {
       case 'CONNECT_REQUEST': {
         const { privateData, ...connection } = event.request;
@@ -282,29 +269,20 @@ export class UserId {
         const { qpNum, qkey } = event.datagram;
         return of({ type: event.type, privateData, datagram: { qpNum, qkey, address: this.#peer() } });
       }
-      case 'REJECTED':
-      case 'UNREACHABLE':
-        return of({ type: event.type, status: statusOf(event.error), privateData: event.error.privateData });
-      case 'DISCONNECTED':
-        return of({ type: event.type, privateData: event.privateData });
-      case 'ADDR_ERROR':
-      case 'ROUTE_ERROR':
-      case 'CONNECT_ERROR':
-      case 'DEVICE_REMOVAL':
-        return of({ type: event.type, status: -errnoOf(event.error) });
-      case 'ADDR_RESOLVED':
-      case 'ROUTE_RESOLVED':
-      case 'TIMEWAIT_EXIT':
-        return of({ type: event.type });
-      default:
+      case 'MULTICAST_JOIN':
+      case 'MULTICAST_ERROR':
         // memberships are the program's own
         return undefined;
+      default:
+        return 'privateData' in event
+          ? of({ type: event.type, privateData: event.privateData })
+          : of({ type: event.type, ...('error' in event && failureOf(event.error)) });
     }
   }
 
   #peer(): UserAddress {
     const { localAddress, remoteAddress, sl } = this.cm;
-    const { tos = 0 } = this.#options;
+    const { tos = 0 } = this.cm.options;
     const sgidIndex = this.#host.gidIndexOf(localAddress?.address ?? '');
     const to = { destination: remoteAddress?.address ?? '', sgidIndex, hopLimit: DEFAULT_HOP_LIMIT };
     return { ...to, trafficClass: tos, flowLabel: 0, sl };
@@ -338,12 +316,13 @@ function withoutLoopback(address: string): string {
   return address === '::1' ? '::' : '0.0.0.0';
 }
 
-/** Status of an event for an attempt that has failed: the reason of the peer's message, else -errno. */
-function statusOf(error: CmError): number {
-  const { reason } = error;
-  if (reason === undefined) return -errnoOf(error);
+/** Status of an event for what has failed: the reason of the peer's message, else -errno. With its private data. */
+function failureOf(error: Error): Pick<UserEvent, 'status' | 'privateData'> {
+  if (!(error instanceof CmError)) return { status: -errnoOf(error), privateData: NO_DATA };
+  const { reason, privateData } = error;
+  if (reason === undefined) return { status: -errnoOf(error), privateData };
   const reasons: Readonly<Record<string, number>> = error.event === 'UNREACHABLE' ? SidrStatus : RejectReason;
-  return reasons[reason] ?? Number(reason);
+  return { status: reasons[reason] ?? Number(reason), privateData };
 }
 
 /** Returns the number of an error: EINVAL for those of the arguments. */

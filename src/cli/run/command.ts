@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import type { Command } from 'commander';
-import { brokerCommandLine } from '../../link/broker/start.js';
+import { brokerCommandLine } from '../../broker/commandline.js';
 import { packageFile } from '../../packagefile.js';
 import { CliError, EXIT_HELP, Exit } from '../exit.js';
 import { findProgram, unreachable } from './executable.js';

@@ -11,8 +11,8 @@
  * - `release` with an address: the socket is no longer used.
  * - `listen`, `unlisten` with an address and a service id: requests of the CM to it reach the device, or no longer.
  * - `rdmaCm` with `interface`, `addresses` and `guid`: opens a file of rdma_cm (src/broker/rdmacm/program.ts) for a
- *   program that has no CM. Reply: `file`, with two file descriptors, of its commands and its events. `addresses` are the
- *   program's GIDs, in the order of its table; `guid` has 16 hexadecimal digits.
+ *   program that has no CM. Reply: `file`, with two file descriptors, of its commands and its events. `addresses` are
+ *   the program's GIDs, in the order of its table; `guid` has 16 hexadecimal digits.
  * - `agent`: the device handles messages to queue pair 1, also those that are for nobody, which it refuses.
  *
  * A connection that begins with `programs` is that of a controller (src/verbs/diagnose), which must be of the broker's

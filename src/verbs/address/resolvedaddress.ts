@@ -47,7 +47,8 @@ const ROUTE_CHECKS: Checks<GlobalRoute> = {
 };
 
 const UNTAGGED = 0xffffffff;
-const DEFAULT_HOP_LIMIT = 64;
+/** TTL or hop limit where neither the program nor the route has one. */
+export const DEFAULT_HOP_LIMIT = 64;
 /** The priority (PCP) is in the upper three bits of the tag control information (IEEE 802.1Q). */
 const PCP_SHIFT = 13;
 
