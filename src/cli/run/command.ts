@@ -22,7 +22,7 @@ this host, and speaks RoCE v2 over UDP port 4791 with rxe, adapters, and other p
 addresses of the interface through the broker; see \`wasm-roce broker --help\`.
 
 What the program starts runs in the same way. Programs that are linked statically, or that change the user
-(set-user-id), cannot be reached. Programs that connect by rdma_cm (librdmacm) do not find the device yet.
+(set-user-id), cannot be reached. Programs that connect by rdma_cm (librdmacm) need the broker.
 
 Examples:
   wasm-roce run -- ibv_devinfo -v
