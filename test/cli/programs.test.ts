@@ -75,6 +75,9 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
 
   test('keep their connections when the broker is killed, and later ones find the next broker', async () => {
     const broker = start(['broker'], { prefix: inside() });
+    // else the programs would start one of their own
+    const sockets = () => readFileSync(`/proc/${broker.pid}/net/unix`, 'utf8');
+    await eventually(() => expect(sockets()).toContain('@wasm-roce/broker'));
     const pairs = Array.from({ length: 2 }, () => pingpong('-c', '-n', '12000'));
     await broker.says('slot');
     await new Promise((resolve) => setTimeout(resolve, 500));
@@ -135,6 +138,14 @@ describeIf(built, 'wasm-roce run', () => {
   ])('ends as the program ends: %s', async (script, status) => {
     const ended = await run(['run', 'sh', '-c', script]);
     expect(ended).toEqual({ status, stdout: '', stderr: '' });
+  });
+
+  test('ends its program when it is killed', async () => {
+    const running = start(['run', 'sh', '-c', 'echo ready; exec sleep 600']);
+    await running.prints((stdout) => stdout === 'ready\n');
+    running.child.kill('SIGKILL');
+    // its output ends with the last process that has it
+    expect(await running.ended).toMatchObject({ status: null });
   });
 
   test('refuses a program that does not exist', async () => {

@@ -56,6 +56,7 @@ async function run(name: string, args: readonly string[], flags: Flags): Promise
     ...process.env,
     LD_PRELOAD: [library, process.env.LD_PRELOAD].filter(Boolean).join(':'),
     WASM_ROCE_BROKER_COMMAND: process.env.WASM_ROCE_BROKER_COMMAND ?? shellWords(brokerCommandLine()),
+    WASM_ROCE_RUNNER: `${process.pid}`,
     ...(flags.interface !== undefined && { WASM_ROCE_INTERFACE: flags.interface }),
   });
 }
