@@ -47,11 +47,15 @@ void OnFault(int signal, siginfo_t* info, void* context) {
   const struct sigaction& other = Other(signal).Get();
   if (other.sa_flags & SA_SIGINFO) return other.sa_sigaction(signal, info, context);
   if (other.sa_handler != SIG_DFL && other.sa_handler != SIG_IGN) return other.sa_handler(signal);
-  // the access is repeated, and faults without a handler; a signal that was sent is sent again
+  const bool isSent = info->si_code <= 0;
+  if (isSent && other.sa_handler == SIG_IGN) return;
+  // the process ends: the access is repeated, and faults without a handler; a signal that was sent is sent again.
+  // `sigaction` may be the one of the library for C programs, which leaves signals that are caught to SetFaultAction
+  faultguard::isActive = false;
   struct sigaction none {};
-  none.sa_handler = info->si_code > 0 ? SIG_DFL : other.sa_handler;
+  none.sa_handler = SIG_DFL;
   sigaction(signal, &none, nullptr);
-  if (info->si_code <= 0) raise(signal);
+  if (isSent) raise(signal);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <csignal>
 
+#include "child.h"
 #include "pair.h"
 
 namespace {
@@ -143,4 +144,27 @@ TEST_CASE("other faults reach the handlers of the program") {
   CHECK(faults == 2);
   REQUIRE(sigaction(SIGSEGV, &before, nullptr) == 0);
   munmap(none, 4096);
+}
+
+TEST_CASE("other faults, and signals that are sent, end a program without a handler") {
+  Pair pair;
+  for (const int each : {SIGSEGV, SIGBUS}) {
+    const auto touch = [each] {
+      signal(each, SIG_DFL);
+      void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      *static_cast<volatile uint8_t*>(page) = 1;
+    };
+    if (each == SIGSEGV) CHECK(WTERMSIG(InChild(touch)) == SIGSEGV);
+    const auto send = [each] {
+      signal(each, SIG_DFL);
+      raise(each);
+    };
+    CHECK(WTERMSIG(InChild(send)) == each);
+    const auto ignore = [each] {
+      signal(each, SIG_IGN);
+      raise(each);
+      raise(each);
+    };
+    CHECK(InChild(ignore) == 0);
+  }
 }
