@@ -91,7 +91,11 @@ Adapter* Adapter::Get() {
 
 Adapter* Adapter::Open() {
   Port port;
-  if (!port.Find()) return nullptr;
+  std::string why;
+  if (!port.Find(why)) {
+    Refuse("%s", why.c_str());
+    return nullptr;
+  }
   static const int atFork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   auto* adapter = new Adapter(port);
   if (atFork == 0 && adapter->Start()) return adapter;

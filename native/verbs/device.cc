@@ -1,23 +1,21 @@
 // The device: the list that programs choose it from, contexts, and what it says of itself.
 #include <unistd.h>
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "card_codes.h"
 #include "context.h"
+#include "device.h"
 #include "limits.h"
 #include "mtu.h"
 #include "objects.h"
 
 namespace {
 
-constexpr const char* kName = "wroce0";
-constexpr const char* kDeviceName = "uverbs0";
 /// No OUI, as rxe reports it for software devices.
 constexpr uint32_t kVendorId = 0xffffff;
-constexpr const char* kVersion = "0.1.0";
 constexpr int kMaxPd = 1 << 16, kMaxCq = 1 << 16, kMaxAh = 1 << 16, kMaxSrq = 1 << 14, kMaxMw = 1 << 16;
-constexpr uint8_t kPort = 1;
 
 /// The device. mlx5dv and efadv look at what lies behind a device of theirs, so room of zeros follows.
 struct Device {
@@ -30,10 +28,10 @@ ibv_device* TheDevice() {
   static ibv_device* const device = [] {
     room.device.node_type = IBV_NODE_CA;
     room.device.transport_type = IBV_TRANSPORT_IB;
-    strcpy(room.device.name, kName);
-    strcpy(room.device.dev_name, kDeviceName);
-    strcpy(room.device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
-    strcpy(room.device.ibdev_path, "/sys/class/infiniband/wroce0");
+    strcpy(room.device.name, kDevice);
+    strcpy(room.device.dev_name, kVerbsFile);
+    snprintf(room.device.dev_path, sizeof room.device.dev_path, "/sys/class/infiniband_verbs/%s", kVerbsFile);
+    snprintf(room.device.ibdev_path, sizeof room.device.ibdev_path, "/sys/class/infiniband/%s", kDevice);
     return &room.device;
   }();
   return device;
@@ -49,7 +47,7 @@ __be64 GuidOf(const Port& port) {
 
 ibv_device_attr DeviceAttributes(const Adapter& adapter) {
   ibv_device_attr attr{};
-  strcpy(attr.fw_ver, kVersion);
+  strcpy(attr.fw_ver, WASM_ROCE_VERSION);
   attr.node_guid = attr.sys_image_guid = GuidOf(adapter.ThePort());
   attr.max_mr_size = UINT32_MAX;
   attr.page_size_cap = 4096;
@@ -76,7 +74,7 @@ ibv_device_attr DeviceAttributes(const Adapter& adapter) {
   attr.max_srq_wr = MAX_WR;
   attr.max_srq_sge = MAX_SGE;
   attr.max_pkeys = 1;
-  attr.phys_port_cnt = kPort;
+  attr.phys_port_cnt = kPortNumber;
   return attr;
 }
 
@@ -85,16 +83,16 @@ int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input*, ibv_de
   ibv_device_attr_ex all{};
   all.orig_attr = DeviceAttributes(AdapterOf(context));
   all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
-  all.phys_port_cnt_ex = kPort;
+  all.phys_port_cnt_ex = kPortNumber;
   memset(attr, 0, bytes);
   memcpy(attr, &all, std::min(bytes, sizeof all));
   return 0;
 }
 
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
-  if (port != kPort) return EINVAL;
+  if (port != kPortNumber) return EINVAL;
   const Port& own = AdapterOf(context).ThePort();
-  const bool isActive = own.IsUp() && own.ActiveMtu() > 0;
+  const bool isActive = own.IsActive();
   ibv_port_attr all{};
   all.state = isActive ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   all.max_mtu = IBV_MTU_4096;
@@ -104,10 +102,9 @@ int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t by
   all.max_msg_sz = 1u << 31;
   all.pkey_tbl_len = 1;
   all.max_vl_num = 1;
-  all.active_width = 1;   // 1X
-  all.active_speed = 32;  // EDR, 25 Gbit/s
-  // of the physical layer: LinkUp, Disabled
-  all.phys_state = isActive ? 5 : 3;
+  all.active_width = kWidth1x;
+  all.active_speed = kSpeedEdr;
+  all.phys_state = isActive ? kLinkUp : kDisabled;
   all.link_layer = IBV_LINK_LAYER_ETHERNET;
   memset(attr, 0, bytes);
   memcpy(attr, &all, std::min(bytes, sizeof all));
@@ -117,14 +114,14 @@ int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t by
 /// @returns null if there is no such entry
 const Gid* GidAt(ibv_context* context, uint32_t port, uint32_t index) {
   const auto& gids = AdapterOf(context).ThePort().Gids();
-  return port == kPort && index < gids.size() ? &gids[index] : nullptr;
+  return port == kPortNumber && index < gids.size() ? &gids[index] : nullptr;
 }
 
 void FillEntry(ibv_context* context, uint32_t index, ibv_gid_entry& entry) {
   const Port& port = AdapterOf(context).ThePort();
   memcpy(entry.gid.raw, port.Gids()[index].raw, sizeof entry.gid.raw);
   entry.gid_index = index;
-  entry.port_num = kPort;
+  entry.port_num = kPortNumber;
   entry.gid_type = IBV_GID_TYPE_ROCE_V2;
   entry.ndev_ifindex = static_cast<uint32_t>(port.Interface());
 }
@@ -210,7 +207,7 @@ VERBS_API int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_g
 
 VERBS_API int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                                 uint32_t flags, size_t bytes) {
-  if (flags != 0 || bytes < sizeof *entry || port != kPort) return EINVAL;
+  if (flags != 0 || bytes < sizeof *entry || port != kPortNumber) return EINVAL;
   if (GidAt(context, port, index) == nullptr) return ENODATA;
   memset(entry, 0, bytes);
   FillEntry(context, index, *entry);
@@ -241,7 +238,7 @@ VERBS_API int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned in
 }
 
 VERBS_API int ibv_query_pkey(ibv_context*, uint8_t port, int index, __be16* pkey) {
-  if (port != kPort || index != 0) {
+  if (port != kPortNumber || index != 0) {
     errno = EINVAL;
     return -1;
   }
@@ -250,7 +247,7 @@ VERBS_API int ibv_query_pkey(ibv_context*, uint8_t port, int index, __be16* pkey
 }
 
 VERBS_API int ibv_get_pkey_index(ibv_context*, uint8_t port, __be16 pkey) {
-  if (port == kPort && pkey == 0xffff) return 0;
+  if (port == kPortNumber && pkey == 0xffff) return 0;
   errno = EINVAL;
   return -1;
 }

@@ -71,9 +71,12 @@ std::string Gid::Text() const {
   return IsIpv4() ? inet_ntop(AF_INET, raw + 12, text, sizeof text) : inet_ntop(AF_INET6, raw, text, sizeof text);
 }
 
-bool Port::Find() {
+bool Port::Find(std::string& why) {
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return Refuse("the interfaces cannot be listed: %s", strerror(errno));
+  if (getifaddrs(&all) != 0) {
+    why = std::string("the interfaces cannot be listed: ") + strerror(errno);
+    return false;
+  }
   const char* wanted = Setting("WASM_ROCE_INTERFACE");
   const ifaddrs* first = wanted == nullptr ? FirstUsable(all) : nullptr;
   if (first != nullptr) wanted = first->ifa_name;
@@ -82,10 +85,14 @@ bool Port::Find() {
     AddGids(all);
   }
   freeifaddrs(all);
-  if (name_.empty()) return Refuse("no network interface is up and has an address");
   index_ = static_cast<int>(if_nametoindex(name_.c_str()));
-  if (index_ == 0) return Refuse("WASM_ROCE_INTERFACE is '%s', and there is no such interface", name_.c_str());
-  return !gids_.empty() || Refuse("%s has no IP address, so it has no GID", name_.c_str());
+  if (name_.empty())
+    why = "no network interface is up and has an address";
+  else if (index_ == 0)
+    why = "WASM_ROCE_INTERFACE is '" + name_ + "', and there is no such interface";
+  else if (gids_.empty())
+    why = name_ + " has no IP address, so it has no GID";
+  return why.empty();
 }
 
 void Port::AddGids(const ifaddrs* all) {

@@ -22,8 +22,8 @@ struct Gid {
 class Port {
  public:
   /// Chooses the interface: WASM_ROCE_INTERFACE, or the first one that is up and has an address, loopback last.
-  /// @returns false if there is none; a line on stderr says why
-  bool Find();
+  /// @returns false and why, if there is none
+  bool Find(std::string& why);
   /// The GID table: link-local addresses, then IPv4, then other IPv6, as devices of Node have it.
   const std::vector<Gid>& Gids() const { return gids_; }
   int Interface() const { return index_; }
@@ -32,7 +32,8 @@ class Port {
   uint32_t InterfaceMtu() const { return mtu_; }
   /// Largest path MTU: payload bytes of a packet.
   uint32_t ActiveMtu() const;
-  bool IsUp() const { return isUp_; }
+  /// Whether packets can be sent: the interface is up, and long enough for the least path MTU.
+  bool IsActive() const { return isUp_ && ActiveMtu() > 0; }
   /// The interface's MAC address as EUI-64, in network order.
   void Guid(uint8_t guid[8]) const;
 

@@ -1,17 +1,17 @@
 // /dev/infiniband/rdma_cm for the stock librdmacm: the commands that it writes go to the broker, which answers them and
 // has the CM (src/broker/rdmacm/program.ts). The file that a program gets is a stream of events: it can wait for it.
+#include "rdmacm.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdarg>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -22,12 +22,10 @@
 #include "adapter.h"
 #include "core/fd.h"
 #include "next.h"
+#include "plainfiles.h"
 
 namespace {
 
-constexpr const char* kPath = "/dev/infiniband/rdma_cm";
-/// Of the device file: misc, and any number.
-constexpr unsigned kMajor = 10, kMinor = 58;
 /// File descriptors from this number on are not looked for: librdmacm opens one for each event channel.
 constexpr size_t kMaxFds = 4096;
 /// Errno and length of an answer.
@@ -54,8 +52,46 @@ struct File {
   size_t recordBytes = 0;
 };
 
-/// Never destroyed: threads of the program may outlive main.
-std::array<std::atomic<File*>, kMaxFds> files;
+using FileRef = std::shared_ptr<File>;
+
+bool IsSame(int fd, const File& file) {
+  struct stat status {};
+  return HostFstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == file.inode;
+}
+
+/// The files by descriptor.
+class Files {
+ public:
+  /// Returns the file of rdma_cm with this descriptor, or null.
+  FileRef Of(int fd) {
+    if (fd < 0 || static_cast<size_t>(fd) >= kMaxFds || !isUsed_[fd].load(std::memory_order_acquire)) return nullptr;
+    const Adapter::Lock lock(mutex_);
+    FileRef& file = files_[fd];
+    if (file == nullptr || IsSame(fd, *file)) return file;
+    // the program has closed it
+    isUsed_[fd].store(false, std::memory_order_release);
+    file.reset();
+    return nullptr;
+  }
+
+  void Set(int fd, FileRef file) {
+    const Adapter::Lock lock(mutex_);
+    files_[fd] = std::move(file);
+    isUsed_[fd].store(true, std::memory_order_release);
+  }
+
+  static Files& All() {
+    // never destroyed: threads of the program may outlive main
+    static auto* files = new Files;
+    return *files;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<FileRef, kMaxFds> files_;
+  /// Whether there may be one: most descriptors of a program are other files.
+  std::array<std::atomic<bool>, kMaxFds> isUsed_{};
+};
 
 /// Events that programs have got, by the numbers of ids and memberships that are not destroyed.
 struct Reported {
@@ -92,50 +128,6 @@ struct Reported {
     return true;
   }
 };
-
-int NextFstat(int fd, struct stat* status) {
-  static const auto next = Next<int (*)(int, struct stat*)>("fstat");
-  // before glibc 2.33, fstat was a function of the program's own
-  static const auto old = Next<int (*)(int, int, struct stat*)>("__fxstat");
-  return next != nullptr ? next(fd, status) : old(1, fd, status);
-}
-
-/// Returns the file of rdma_cm with this descriptor, or null.
-File* FileOf(int fd) {
-  if (fd < 0 || static_cast<size_t>(fd) >= kMaxFds) return nullptr;
-  File* file = files[fd].load(std::memory_order_acquire);
-  if (file == nullptr) return nullptr;
-  struct stat status {};
-  if (NextFstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == file->inode) return file;
-  // the program has closed it
-  if (files[fd].compare_exchange_strong(file, nullptr)) delete file;
-  return nullptr;
-}
-
-int Open(int flags) {
-  Adapter* adapter = Adapter::Get();
-  if (adapter == nullptr) return -1;
-  int commands = -1, events = -1;
-  if (const int refused = adapter->OpenRdmaCm(commands, events)) {
-    errno = refused;
-    return -1;
-  }
-  auto file = std::make_unique<File>();
-  file->commands = commands;
-  struct stat status {};
-  const bool isKnown = static_cast<size_t>(events) < kMaxFds && NextFstat(events, &status) == 0;
-  if (!isKnown) {
-    CloseFd(events);
-    errno = EMFILE;
-    return -1;
-  }
-  file->inode = status.st_ino;
-  fcntl(commands, F_SETFL, 0);
-  fcntl(events, F_SETFL, flags & O_NONBLOCK);
-  if ((flags & O_CLOEXEC) == 0) fcntl(events, F_SETFD, 0);
-  delete files[events].exchange(file.release());
-  return events;
-}
 
 bool SendAll(int fd, const uint8_t* bytes, size_t count) {
   while (count > 0) {
@@ -218,23 +210,53 @@ int ReceiveEvent(int fd, File& file, Record& record) {
   return 0;
 }
 
-/// Waits for an event, unless the file does not block. Events of ids that are destroyed are left out, as in the kernel.
-int GetEvent(int fd, File& file, Record& record) {
+/// The file of a thread that asks for an event, which keeps it open: as in the kernel, the thread goes on waiting when
+/// another one closes it.
+struct Held {
+  FileRef& file;
+  int fd;
+};
+
+/// A cancelled thread leaves without the destructors of its frames.
+void EndCancelledWait(void* of) {
+  auto* held = static_cast<Held*>(of);
+  CloseFd(held->fd);
+  held->file.reset();
+}
+
+/// Takes the next event, whatever its id. @param waits for it, else EAGAIN
+int NextEvent(Held& held, bool waits, Record& record) {
+  int refused;
+  pthread_cleanup_push(EndCancelledWait, &held);
+  while ((refused = ReceiveEvent(held.fd, *held.file, record)) == EAGAIN && waits) {
+    refused = Adapter::Get()->Wait(held.fd);
+    if (refused != 0) break;
+  }
+  pthread_cleanup_pop(0);
+  return refused;
+}
+
+/// Takes an event of an id that exists. Those of ids that are destroyed are left out, as in the kernel.
+int TakeEvent(Held& held, bool waits, Record& record) {
   for (;;) {
-    const int refused = ReceiveEvent(fd, file, record);
-    if (refused == EAGAIN) {
-      if (fcntl(fd, F_GETFL) & O_NONBLOCK) return EAGAIN;
-      if (const int interrupted = Adapter::Get()->Wait(fd)) return interrupted;
-      continue;
-    }
-    if (refused != 0) return refused;
+    if (const int refused = NextEvent(held, waits, record)) return refused;
     const auto& event = *reinterpret_cast<const rdma_ucm_event_resp*>(record.event);
     const bool isCounted = Reported::Of().Count(record.counted);
     const bool isRequest = event.event == 4;  // RDMA_CM_EVENT_CONNECT_REQUEST of rdma/rdma_cma.h
     if (isRequest && isCounted) Reported::Of().Add(event.id);
-    if (isRequest && !isCounted) Destroy(file, event.id);
+    if (isRequest && !isCounted) Destroy(*held.file, event.id);
     if (isCounted) return 0;
   }
+}
+
+/// Takes an event, and waits for it unless the file does not block. @returns 0 or an errno
+int GetEvent(int fd, FileRef& file, Record& record) {
+  Held held{file, fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+  if (held.fd < 0) return errno;
+  const bool waits = (fcntl(held.fd, F_GETFL) & O_NONBLOCK) == 0;
+  const int refused = IsSame(held.fd, *file) ? TakeEvent(held, waits, record) : EBADF;
+  CloseFd(held.fd);
+  return refused;
 }
 
 /// Offset of the address of the response in a command; SIZE_MAX: it has none.
@@ -264,7 +286,7 @@ uint32_t FirstWord(const std::vector<uint8_t>& bytes) {
 }
 
 /// Executes a command. @returns 0 or an errno
-int Execute(int fd, File& file, const Command& command) {
+int Execute(int fd, FileRef& file, const Command& command) {
   const size_t responseAt = ResponseAt(command.head.cmd);
   if (responseAt != SIZE_MAX && command.head.in < responseAt + 8) return EINVAL;
   std::vector<uint8_t> response;
@@ -274,7 +296,7 @@ int Execute(int fd, File& file, const Command& command) {
     refused = GetEvent(fd, file, record);
     response.assign(record.event, record.event + sizeof record.event);
   } else {
-    refused = Ask(file, command, response);
+    refused = Ask(*file, command, response);
   }
   if (refused != 0) return refused;
   Reported& reported = Reported::Of();
@@ -303,46 +325,44 @@ int Execute(int fd, File& file, const Command& command) {
   return 0;
 }
 
-void ShowAsDevice(struct stat& status) {
-  status.st_mode = S_IFCHR | 0666;
-  status.st_rdev = makedev(kMajor, kMinor);
-}
-
-bool TakesMode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
-
-/// A function of its own, because the compiler takes it for granted that `open` has a path.
-[[gnu::noipa]] bool IsPath(const char* path) { return path != nullptr && strcmp(path, kPath) == 0; }
-
 }  // namespace
 
-VERBS_API int open(const char* path, int flags, ...) {
-  static const auto next = Next<int (*)(const char*, int, ...)>("open");
-  if (IsPath(path)) return Open(flags);
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = TakesMode(flags) ? va_arg(arguments, mode_t) : 0;
-  va_end(arguments);
-  return next(path, flags, mode);
+int OpenRdmaCm(int flags) {
+  Adapter* adapter = Adapter::Get();
+  if (adapter == nullptr) return -1;
+  int commands = -1, events = -1;
+  if (const int refused = adapter->OpenRdmaCm(commands, events)) {
+    errno = refused;
+    return -1;
+  }
+  const auto file = std::make_shared<File>();
+  file->commands = commands;
+  struct stat status {};
+  const bool isKnown = static_cast<size_t>(events) < kMaxFds && HostFstat(events, &status) == 0;
+  if (!isKnown) {
+    CloseFd(events);
+    errno = EMFILE;
+    return -1;
+  }
+  file->inode = status.st_ino;
+  fcntl(commands, F_SETFL, 0);
+  fcntl(events, F_SETFL, flags & O_NONBLOCK);
+  if ((flags & O_CLOEXEC) == 0) fcntl(events, F_SETFD, 0);
+  Files::All().Set(events, file);
+  return events;
 }
 
-/// Files have 64-bit offsets on the processors of the library.
-VERBS_API int open64(const char* path, int flags, ...) __attribute__((alias("open")));
-
-VERBS_API int fstat(int fd, struct stat* status) noexcept {
-  const int result = NextFstat(fd, status);
-  if (result == 0 && FileOf(fd) != nullptr) ShowAsDevice(*status);
-  return result;
-}
+bool IsRdmaCm(int fd) { return Files::All().Of(fd) != nullptr; }
 
 VERBS_API ssize_t write(int fd, const void* bytes, size_t count) {
   static const auto next = Next<ssize_t (*)(int, const void*, size_t)>("write");
-  File* file = FileOf(fd);
+  FileRef file = Files::All().Of(fd);
   if (file == nullptr) return next(fd, bytes, count);
   Command command{};
   if (count >= sizeof command.head) memcpy(&command.head, bytes, sizeof command.head);
   command.body = static_cast<const uint8_t*>(bytes) + sizeof command.head;
   const bool isWhole = count >= sizeof command.head && command.head.in + sizeof command.head <= count;
-  const int refused = isWhole ? Execute(fd, *file, command) : EINVAL;
+  const int refused = isWhole ? Execute(fd, file, command) : EINVAL;
   if (refused == 0) return static_cast<ssize_t>(count);
   errno = refused;
   return -1;

@@ -60,6 +60,14 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
     expect(stdout).toMatch(new RegExp(`GID\\[ +${IPV4_GID}\\]:\\t+::ffff:${far}, RoCE v2`));
   });
 
+  test('find the files of the device, and no others', async () => {
+    const folder = '/sys/class/infiniband';
+    const script = ['ls $0 /dev/infiniband', 'cat $0/*/ports/1/gid_attrs/ndevs/0', 'test -c /dev/infiniband/uverbs0'];
+    const { status, stdout } = await launch('sh', '-c', script.join(';'), folder).ended;
+    expect(stdout).toBe(`/dev/infiniband:\nrdma_cm\nuverbs0\n\n${folder}:\nwroce0\n${host.far}\n`);
+    expect(status).toBe(0);
+  });
+
   test('talk to a device of Node on another host', async () => {
     const port = ++lastPort;
     const server = start(['pingpong', '--link', 'udp', '--address', near, '-p', `${port}`, '-n', '500', '-c']);
@@ -76,8 +84,7 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
   test('keep their connections when the broker is killed, and later ones find the next broker', async () => {
     const broker = start(['broker'], { prefix: inside() });
     // else the programs would start one of their own
-    const sockets = () => readFileSync(`/proc/${broker.pid}/net/unix`, 'utf8');
-    await eventually(() => expect(sockets()).toContain('@wasm-roce/broker'));
+    await eventually(() => expect(host.sh('cat /proc/self/net/unix')).toContain('@wasm-roce/broker'));
     const pairs = Array.from({ length: 2 }, () => pingpong('-c', '-n', '12000'));
     await broker.says('slot');
     await new Promise((resolve) => setTimeout(resolve, 500));
@@ -159,20 +166,24 @@ describeIf(built, 'wasm-roce run', () => {
   });
 
   const compiler = programPrivilege('gcc');
+
+  /** Compiles a program of C. @returns its path */
+  function compiled(name: string, text: string, ...options: string[]): string {
+    const [source, program] = [join(folder, `${name}.c`), join(folder, name)];
+    writeFileSync(source, text);
+    execFileSync('gcc', ['-o', program, source, ...options]);
+    return program;
+  }
+
   describe('refuses a program that a preloaded library does not reach', () => {
-    const compiled = (name: string, ...options: string[]) => {
-      const [source, program] = [join(folder, `${name}.c`), join(folder, name)];
-      writeFileSync(source, 'int main(void) { return 0; }\n');
-      execFileSync('gcc', [...options, '-o', program, source]);
-      return program;
-    };
+    const NOTHING = 'int main(void) { return 0; }\n';
     testIf(compiler, 'one that is linked statically', async () => {
-      const { status, stderr } = await run(['run', compiled('static', '-static')]);
+      const { status, stderr } = await run(['run', compiled('static', NOTHING, '-static')]);
       expect(status).toBe(126);
       expect(stderr).toMatch(/static cannot be run on the card: it is linked statically/);
     });
     testIf(all(compiler, programPrivilege('chown')), 'one that changes the user', async () => {
-      const program = compiled('setuid');
+      const program = compiled('setuid', NOTHING);
       execFileSync('chown', ['65534', program]);
       execFileSync('chmod', ['u+s', program]);
       const { status, stderr } = await run(['run', program]);
