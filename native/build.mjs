@@ -29,9 +29,12 @@ export function addonPath(arch) {
   return `prebuilds/linux-${arch}/wasm_roce.node`;
 }
 
-/** Returns the path of the library for C programs, relative to the package's folder. */
-export function libraryPath(arch) {
-  return `prebuilds/linux-${arch}/libwasmroce.so`;
+/** The library for C programs: the preload, and the file that stands in for libibverbs. Names of CMakeLists.txt. */
+const LIBRARIES = ['libwasmroce.so', 'libibverbs.so.1'];
+
+/** Returns the paths of the library for C programs, relative to the package's folder. */
+export function libraryPaths(arch) {
+  return LIBRARIES.map((name) => `prebuilds/linux-${arch}/${name}`);
 }
 
 /** Only a build needs these packages, so the package does not depend on them. */
@@ -106,16 +109,16 @@ export async function buildAddon({ arch = process.arch, path = addonPath(arch), 
 
 /**
  * Builds the library for C programs, with the headers of libibverbs and of RapidJSON.
- * @param path of the library, relative to the package's folder
  * @param folder see buildTarget
  * @throws Error with the messages of the tools
  */
-export async function buildLibrary({ arch = process.arch, path = libraryPath(arch), folder }) {
+export async function buildLibrary({ arch = process.arch, folder }) {
   const variables = { ...variablesOf(arch), CMAKE_BUILD_TYPE: 'Release', WASM_ROCE_VERBS: 'ON' };
   const options = Object.entries(variables).map(([name, value]) => `-D${name}=${value}`);
   await run('cmake', ['-S', ROOT, '-B', folder, ...options]);
-  await run('cmake', ['--build', folder, '--target', 'verbs', '--parallel', `${availableParallelism()}`]);
-  place(join(folder, 'native/verbs/libwasmroce.so'), path);
+  const targets = ['--target', 'verbs', 'libibverbs'];
+  await run('cmake', ['--build', folder, ...targets, '--parallel', `${availableParallelism()}`]);
+  for (const path of libraryPaths(arch)) place(join(folder, 'native/verbs', basename(path)), path);
 }
 
 /**

@@ -8,7 +8,7 @@ import {
   buildTarget,
   buildXdpProgram,
   compilerFor,
-  libraryPath,
+  libraryPaths,
 } from '../../native/build.mjs';
 import { CARD_C, writeCardC } from './cardc.mjs';
 import { writeCodes } from './codes.mjs';
@@ -144,7 +144,7 @@ function library(arch) {
     ...{ name: `library for C programs on ${arch}`, stamp: `library-${arch}`, optional: consequence },
     inputs: ['CMakeLists.txt', 'native/build.mjs', 'native/core', 'native/card', 'native/verbs', CARD_C],
     tools: [compilerFor(arch), 'cmake'],
-    outputs: [libraryPath(arch)],
+    outputs: libraryPaths(arch),
     blocked: () => lacking(['cmake', compilerFor(arch)], VERBS, consequence),
     make: () => buildLibrary({ arch, folder: cmakeFolder(`library-${arch}`) }),
   });

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
@@ -174,6 +174,67 @@ describeIf(built, 'wasm-roce run', () => {
     execFileSync('gcc', ['-o', program, source, ...options]);
     return program;
   }
+
+  describe('programs that open libibverbs as they run', () => {
+    const OPENS = `
+      #define _GNU_SOURCE
+      #include <dlfcn.h>
+      #include <stdio.h>
+      int main(int count, char **arguments) {
+        void *library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+        if (!library) return puts(dlerror()), 1;
+        void **(*versioned)(int *) = dlvsym(library, "ibv_get_device_list", "IBVERBS_1.1");
+        void **(*list)(int *) = dlsym(library, "ibv_get_device_list");
+        const char *(*name)(void *) = dlsym(library, "ibv_get_device_name");
+        puts(name(list(0)[0]));
+        return list != versioned;
+      }`;
+    const stock = execFileSync('sh', ['-c', 'ldconfig -p | sed -n "s/.*libibverbs.so.1 .*=> //p" | head -1'], {
+      encoding: 'utf8',
+    }).trim();
+
+    testIf(compiler, 'have the device by its name and by its path', async () => {
+      const program = compiled('opens', OPENS, '-ldl');
+      for (const path of ['libibverbs.so.1', 'libibverbs.so', stock])
+        expect(await run(['run', program, path])).toEqual({ status: 0, stdout: 'wroce0\n', stderr: '' });
+    });
+
+    testIf(compiler, 'find other libraries where their own path of libraries leads', async () => {
+      compiled('libprivate.so', 'int answer(void) { return 42; }', '-shared', '-fPIC');
+      const text = '#include <dlfcn.h>\nint main(void) { return dlopen("libprivate.so", RTLD_NOW) == 0; }';
+      const program = compiled('private', text, `-Wl,-rpath,${folder}`, '-ldl');
+      expect(await run(['run', program])).toEqual({ status: 0, stdout: '', stderr: '' });
+    });
+
+    testIf(compiler, 'have it without the preload from the file libibverbs.so.1', () => {
+      const program = compiled('opensfile', OPENS, '-ldl');
+      const env = { ...process.env, LD_LIBRARY_PATH: dirname(LIBRARY), WASM_ROCE_BROKER: 'off' };
+      const enter = ['unshare', '-rn', 'sh', '-c', 'ip link set lo up; exec "$0" libibverbs.so.1'];
+      const [command = '', ...args] = [...enter, program];
+      expect(execFileSync(command, args, { env, encoding: 'utf8' })).toBe('wroce0\n');
+    });
+
+    testIf(compiler, 'have the rates and paths of the stock library in that file', () => {
+      const program = compiled(
+        'rates',
+        `#include <infiniband/verbs.h>
+        #include <stdio.h>
+        const char *ibv_get_sysfs_path(void);
+        int ibv_read_sysfs_file(const char *folder, const char *file, char *text, size_t bytes);
+        int main(void) {
+          for (int i = -1; i < 32; i++)
+            printf("%d %d %d %d\\n", i, ibv_rate_to_mult(i), ibv_rate_to_mbps(i), mult_to_ibv_rate(i));
+          for (int i = 0; i < 1300000; i++) if (mbps_to_ibv_rate(i)) printf("%d %d\\n", i, mbps_to_ibv_rate(i));
+          char text[16];
+          printf("%s %d\\n", ibv_get_sysfs_path(), ibv_read_sysfs_file("/proc/self", "comm", text, sizeof text));
+          return puts(text) < 0;
+        }`,
+        '-libverbs',
+      );
+      const printed = (env: NodeJS.ProcessEnv) => execFileSync(program, { env: { ...process.env, ...env } }).toString();
+      expect(printed({ LD_LIBRARY_PATH: dirname(LIBRARY) })).toBe(printed({}));
+    });
+  });
 
   describe('refuses a program that a preloaded library does not reach', () => {
     const NOTHING = 'int main(void) { return 0; }\n';

@@ -1,6 +1,7 @@
 /**
  * The addons that are packed load where the package promises: glibc 2.28 or later, and musl. They name no library, so
- * what they need are symbols of the process: of Node, and of whichever C library it has.
+ * what they need are symbols of the process: of Node, and of whichever C library it has. The library for C programs
+ * loads with the glibc of Debian 12 and later.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -100,6 +101,57 @@ describe.each(['x64', 'arm64'])('the addon for %s', (arch) => {
     expect(musl.size).toBeGreaterThan(1000);
     expect(ofLibc().filter(({ name }) => !musl.has(name))).toEqual([]);
   });
+});
+
+/** The library's symbols are of the C library and of libibverbs, whose version of a symbol is the last one. */
+const DEBIAN_12 = '2.36';
+const STOCK = GLIBC[process.arch]?.map((folder) => join(folder, 'libibverbs.so.1')).find((path) => existsSync(path));
+/** Of providers, as long as they were public: rdma-core has it for old ones alone. */
+const OF_PROVIDERS = 'ibv_register_driver';
+
+function publicSymbols(path: string): Record<string, string> {
+  const defined = symbolsOf(path).filter(({ name, version, isDefined }) => {
+    return isDefined && /^IBVERBS_1\./.test(version ?? '') && !name.startsWith('IBVERBS_') && name !== OF_PROVIDERS;
+  });
+  const sorted = defined.sort((a, b) => byNumber(a.version as string, b.version as string));
+  return Object.fromEntries(sorted.map(({ name, version }) => [name, version as string]));
+}
+
+describe.each(['x64', 'arm64'])('the library for C programs on %s', (arch) => {
+  const folder = join(ROOT, `prebuilds/linux-${arch}`);
+  const [preload, file] = [join(folder, 'libwasmroce.so'), join(folder, 'libibverbs.so.1')];
+  const built = { ok: existsSync(preload), reason: `the library for ${arch} is not built: npm run build` };
+  const readable = all(built, programPrivilege('readelf'));
+
+  testIf(readable, `needs no library but glibc of ${DEBIAN_12}, and shows no symbol of C++`, () => {
+    for (const path of [preload, file]) {
+      const needed = Array.from(readelf('-d', path).matchAll(/NEEDED.*\[(.*)\]/g), ([, name]) => name);
+      expect(needed.filter((name) => !LIBRARIES.includes(name as string))).toEqual([]);
+      const symbols = symbolsOf(path);
+      const versions = symbols.flatMap(({ version }) => version?.match(/^GLIBC_(2.*)$/)?.[1] ?? []);
+      expect(versions.length).toBeGreaterThan(20);
+      expect(versions.filter((version) => byNumber(version, DEBIAN_12) > 0)).toEqual([]);
+      expect(
+        symbols.filter(({ name, isDefined, binding }) => isDefined && binding !== 'LOCAL' && name.startsWith('_Z')),
+      ).toEqual([]);
+    }
+  });
+
+  testIf(readable, 'has no versions as a preload: it stands for all versions of a symbol', () => {
+    const versions = symbolsOf(preload).flatMap(({ version, isDefined }) => (isDefined && version) || []);
+    expect(versions).toEqual([]);
+  });
+
+  const installed = { ok: STOCK !== undefined, reason: 'libibverbs is not installed' };
+  testIf(
+    all(readable, installed),
+    'has the public symbols of libibverbs in libibverbs.so.1, with their versions',
+    () => {
+      const [stock, ours] = [publicSymbols(STOCK as string), publicSymbols(file)];
+      expect(Object.keys(stock).length).toBeGreaterThan(60);
+      expect(Object.fromEntries(Object.keys(stock).map((name) => [name, ours[name]]))).toEqual(stock);
+    },
+  );
 });
 
 const own = join(ROOT, `prebuilds/linux-${process.arch}/wasm_roce.node`);
