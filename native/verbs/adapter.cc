@@ -21,6 +21,7 @@
 #include "core/fd.h"
 #include "limits.h"
 #include "objects.h"
+#include "report.h"
 #include "settings.h"
 
 namespace {
@@ -98,7 +99,10 @@ Adapter* Adapter::Open() {
   }
   static const int atFork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   auto* adapter = new Adapter(port);
-  if (atFork == 0 && adapter->Start()) return adapter;
+  if (atFork == 0 && adapter->Start()) {
+    ReportAtExit(*adapter);
+    return adapter;
+  }
   delete adapter;
   return nullptr;
 }

@@ -1,6 +1,8 @@
 #include "completion.h"
 
 #include "card_codes.h"
+#include "explain.h"
+#include "report.h"
 
 namespace {
 
@@ -11,12 +13,14 @@ constexpr uint8_t kRoceUdp = 8, kRoceIpv4 = 2, kRoceIpv6 = 1;
 
 }  // namespace
 
-void ReadCompletion(const Adapter& adapter, uint32_t cqe, ibv_wc& wc) {
+void ReadCompletion(Adapter& adapter, uint32_t cqe, ibv_wc& wc) {
   const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
   const uint32_t flags = word(CqeOffset::FLAGS);
   wc = {};
   wc.wr_id = adapter.Read<uint64_t>(cqe + CqeOffset::WR_ID);
   wc.status = static_cast<ibv_wc_status>(word(CqeOffset::STATUS));
+  CountCompletion(wc.status);
+  if (wc.status != IBV_WC_SUCCESS) ExplainFailure(adapter, cqe);
   wc.opcode = static_cast<ibv_wc_opcode>(word(CqeOffset::OPCODE));
   wc.vendor_err = word(CqeOffset::SYNDROME);
   wc.byte_len = word(CqeOffset::BYTE_LEN);

@@ -3,4 +3,4 @@
 #include "adapter.h"
 
 /// Reads the completion at an offset of the card's memory. The caller holds the lock.
-void ReadCompletion(const Adapter& adapter, uint32_t cqe, ibv_wc& wc);
+void ReadCompletion(Adapter& adapter, uint32_t cqe, ibv_wc& wc);

@@ -149,6 +149,22 @@ void Events::Remove(Context* context) {
   contexts_.erase(std::remove(contexts_.begin(), contexts_.end(), context), contexts_.end());
 }
 
+Qp* Events::QpOf(uint32_t handle) const {
+  const auto found = targets_.find(handle);
+  const bool isQp = found != targets_.end() && found->second.kind == Target::kQp;
+  return isQp ? static_cast<Qp*>(found->second.object) : nullptr;
+}
+
+uint64_t Events::Pending(Adapter& adapter) const {
+  uint64_t count = 0;
+  for (const auto& [handle, target] : targets_) {
+    const uint32_t cq = handle;
+    if (target.kind != Target::kCq) continue;
+    adapter.Call([&](w2c_card* card) { count += w2c_card_cqFilled(card, cq); });
+  }
+  return count;
+}
+
 void Events::Dispatch(uint32_t type, uint32_t handle) {
   const auto found = targets_.find(handle);
   if (found == targets_.end()) return;

@@ -6,6 +6,7 @@
 
 #include "abi.h"
 
+class Adapter;
 struct Context;
 struct Cq;
 struct Qp;
@@ -22,6 +23,12 @@ class Events {
   void Unregister(Cq* cq);
   void Unregister(Qp* qp);
   void Unregister(Srq* srq);
+
+  /// Returns the queue pair with a handle, or null.
+  Qp* QpOf(uint32_t handle) const;
+
+  /// Returns the number of completions that wait in queues.
+  uint64_t Pending(Adapter& adapter) const;
 
   /// The events of the whole device are reported to it, too.
   void Add(Context* context) { contexts_.push_back(context); }

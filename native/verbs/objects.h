@@ -13,6 +13,7 @@
 
 #include "abi.h"
 #include "adapter.h"
+#include "counted.h"
 
 struct Cq;
 
@@ -24,21 +25,21 @@ struct EventQueue {
   std::deque<Event> events;
 };
 
-struct Context : verbs_context {
+struct Context : verbs_context, Counted<Kind::kContext> {
   Adapter* adapter;
   EventQueue<ibv_async_event> async;
 };
 
-struct Pd : ibv_pd {
+struct Pd : ibv_pd, Counted<Kind::kPd> {
   /// Of a parent domain: the domain whose objects it has. Else null.
   Pd* parent;
   /// Parent domains of this domain.
   int users;
 };
 
-struct Td : ibv_td {};
+struct Td : ibv_td, Counted<Kind::kTd> {};
 
-struct Mr : ibv_mr {
+struct Mr : ibv_mr, Counted<Kind::kMr> {
   /// Number of the memory in the adapter's regions.
   uint32_t region;
   uint64_t iova;
@@ -47,13 +48,13 @@ struct Mr : ibv_mr {
   bool isLost;
 };
 
-struct Mw : ibv_mw {};
+struct Mw : ibv_mw, Counted<Kind::kMw> {};
 
-struct Channel : ibv_comp_channel {
+struct Channel : ibv_comp_channel, Counted<Kind::kChannel> {
   EventQueue<Cq*> queue;
 };
 
-struct Cq : ibv_cq_ex {
+struct Cq : ibv_cq_ex, Counted<Kind::kCq> {
   /// Events that the program has read from the channel.
   uint32_t eventsRead;
   uint32_t asyncEventsRead;
@@ -64,12 +65,12 @@ struct Cq : ibv_cq_ex {
   ibv_cq* Base() { return reinterpret_cast<ibv_cq*>(this); }
 };
 
-struct Srq : ibv_srq {
+struct Srq : ibv_srq, Counted<Kind::kSrq> {
   uint32_t eventsRead;
   uint32_t maxSge;
 };
 
-struct Ah : ibv_ah {
+struct Ah : ibv_ah, Counted<Kind::kAh> {
   ibv_ah_attr attr;
   /// Other handles of the card for the same address, by UDP source port.
   std::map<uint16_t, uint32_t> byPort;
@@ -82,7 +83,7 @@ struct Described {
   std::vector<uint8_t> inlineData;
 };
 
-struct Qp : ibv_qp_ex {
+struct Qp : ibv_qp_ex, Counted<Kind::kQp> {
   uint32_t eventsRead;
   ibv_qp_cap cap;
   int signalsAll;
@@ -90,6 +91,8 @@ struct Qp : ibv_qp_ex {
   ibv_ah_attr ahAttr;
   uint32_t destQpn;
   uint32_t qkey;
+  /// Whether a failure of it was explained.
+  bool isExplained;
   /// Whether it was made for the calls that describe requests (ibv_wr_start).
   bool isExtended;
   /// From ibv_wr_start to ibv_wr_complete, which have the lock: the requests that are described, and the first error.

@@ -192,6 +192,7 @@ VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   if (mask & IBV_QP_AV) qp->ahAttr = attr->ah_attr;
   if (mask & IBV_QP_DEST_QPN) qp->destQpn = attr->dest_qp_num;
   if (mask & IBV_QP_QKEY) qp->qkey = attr->qkey;
+  if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) qp->isExplained = false;
   UpdateState(adapter, *qp);
   adapter.Posted();
   return 0;

@@ -10,7 +10,7 @@ import {
   compilerFor,
   libraryPaths,
 } from '../../native/build.mjs';
-import { CARD_C, writeCardC } from './cardc.mjs';
+import { CARD_C, MEANINGS, writeCardC } from './cardc.mjs';
 import { writeCodes } from './codes.mjs';
 import { onPath, ROOT, run, tool } from './run.mjs';
 import { Stamp } from './stamp.mjs';
@@ -56,8 +56,8 @@ export const card = compiled({
 export const cardC = compiled({
   name: 'card as C',
   stamp: 'card-c',
-  inputs: ['build/card.wasm', 'build/codes.js', 'scripts/setup/cardc.mjs', 'node_modules/wabt/package.json'],
-  outputs: ['card.c', 'w2c_card.h', 'exports.inc', 'card_codes.h'].map((file) => `${CARD_C}/${file}`),
+  inputs: ['build/card.wasm', 'build/codes.js', 'scripts/setup/cardc.mjs', MEANINGS, 'node_modules/wabt/package.json'],
+  outputs: ['card.c', 'w2c_card.h', 'exports.inc', 'card_codes.h', 'card_texts.h'].map((file) => `${CARD_C}/${file}`),
   make: writeCardC,
 });
 

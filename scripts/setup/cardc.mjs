@@ -37,14 +37,14 @@ function functions(source) {
   return code;
 }
 
+/** Returns the names of an enum of the card with their numbers. */
+const membersOf = (value) => Object.entries(value).filter(([, code]) => typeof code === 'number');
+
 /** Returns the card's enums and numbers as C++. Those of Errno are macros of C. */
 function codesOf(codes) {
   const numbers = Object.entries(codes).filter(([, value]) => typeof value === 'number');
   const isEnum = ([name, value]) => typeof value === 'object' && !Array.isArray(value) && name !== 'Errno';
-  const members = (value) =>
-    Object.entries(value)
-      .filter(([, code]) => typeof code === 'number')
-      .map(([member, code]) => `${member} = ${code}u`);
+  const members = (value) => membersOf(value).map(([member, code]) => `${member} = ${code}u`);
   return [
     ...numbers.map(([name, value]) => `constexpr uint32_t ${name} = ${value}u;`),
     ...Object.entries(codes)
@@ -53,10 +53,34 @@ function codesOf(codes) {
   ];
 }
 
+/** Returns the texts that explain failures as C++: of names, by number, and what they mean. */
+function textsOf({ WcStatus, WcOpcode, Counter }, { statuses, naks }) {
+  const list = (name, texts) =>
+    `constexpr CodeText ${name}[] = {${texts.map(([code, text]) => `{${code}u, ${JSON.stringify(text)}}`).join(', ')}};`;
+  const names = (value) => membersOf(value).map(([name, code]) => [code, name]);
+  return [
+    'struct CodeText {\n  uint32_t code;\n  const char* text;\n};',
+    list('kStatusNames', names(WcStatus)),
+    list('kOpcodeNames', names(WcOpcode)),
+    list('kCounterNames', names(Counter)),
+    list(
+      'kStatusMeanings',
+      Object.entries(statuses).map(([name, text]) => [WcStatus[name], text]),
+    ),
+    list(
+      'kNaks',
+      naks.map((text, code) => [code, text]),
+    ),
+  ];
+}
+
+/** Texts that both the verbs of Node and the library for C programs say. */
+export const MEANINGS = 'src/verbs/diagnose/meanings.json';
+
 /**
  * Writes card.c; w2c_card.h with its declarations; and exports.inc with a line for each function:
- * CARD_FUNCTION(name, result, parameters …), which whoever includes it defines; and card_codes.h with the card's enums
- * and numbers.
+ * CARD_FUNCTION(name, result, parameters …), which whoever includes it defines; card_codes.h with the card's enums and
+ * numbers; and card_texts.h with names and meanings of some of them.
  */
 export async function writeCardC() {
   const folder = join(ROOT, CARD_C);
@@ -92,6 +116,9 @@ export async function writeCardC() {
     ].join('\n'),
   );
   writeFileSync(join(folder, 'exports.inc'), `${lists.join('\n')}\n`);
-  const codes = codesOf(await import(pathToFileURL(join(ROOT, 'build/codes.js'))));
-  writeFileSync(join(folder, 'card_codes.h'), ['#pragma once', '#include <cstdint>', ...codes, ''].join('\n'));
+  const codes = await import(pathToFileURL(join(ROOT, 'build/codes.js')));
+  const texts = textsOf(codes, JSON.parse(readFileSync(join(ROOT, MEANINGS), 'utf8')));
+  const head = ['#pragma once', '#include <cstdint>'];
+  writeFileSync(join(folder, 'card_codes.h'), [...head, ...codesOf(codes), ''].join('\n'));
+  writeFileSync(join(folder, 'card_texts.h'), [...head, ...texts, ''].join('\n'));
 }

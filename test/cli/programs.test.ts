@@ -125,6 +125,26 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
     expect([server.status, client.status]).toEqual([0, 0]);
   });
 
+  test('have failures explained', async () => {
+    const port = ++lastPort;
+    const words = ['ibv_rc_pingpong', '-g', IPV4_GID, '-p', `${port}`, '-n', '10000000'];
+    const server = launch(...words);
+    await listening(server, port);
+    const options = ['run', '--explain', '--interface', host.far, '--'];
+    const client = start([...options, ...words, '127.0.0.1'], { prefix: inside() });
+    // the server has its client then
+    await eventually(() => expect(listens(server.pid, port)).toBe(false));
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    server.child.kill('SIGKILL');
+    const { stderr } = await client.ended;
+    const lines = stderr.split('\n').filter((line) => line.startsWith('wasm-roce: '));
+    expect(lines).toEqual([
+      expect.stringMatching(
+        /SEND \(wr_id 2\) on qp 0x\w{6} to 10.200.0.2 qp 0x\w{6} failed with RETRY_EXC_ERR: the peer did not .*timeouts of 67.1 ms\)$/,
+      ),
+    ]);
+  });
+
   test('pass the option of a program that begins with a dash, and end with its status', async () => {
     const { status, stderr } = await launch('ibv_rc_pingpong', '--no-such-option').ended;
     expect(status).toBe(1);
@@ -174,6 +194,46 @@ describeIf(built, 'wasm-roce run', () => {
     execFileSync('gcc', ['-o', program, source, ...options]);
     return program;
   }
+
+  testIf(compiler, 'reports what a program has done and left, and the calls that made it', async () => {
+    const text = `
+      #include <infiniband/verbs.h>
+      int main(void) {
+        struct ibv_context *context = ibv_open_device(*ibv_get_device_list(0));
+        ibv_dealloc_pd(ibv_alloc_pd(context));
+        return !ibv_alloc_pd(context) || !ibv_create_cq(context, 4, 0, 0, 0);
+      }`;
+    const program = compiled('leaks', text, '-libverbs', '-rdynamic');
+    const { status, stderr } = await run(['run', '--report', '-', '--stacks', program]);
+    expect(status).toBe(0);
+    const lines = stderr.split('\n');
+    expect(lines.slice(0, 4)).toEqual([
+      expect.stringMatching(/^leaks \(process \d+\)$/),
+      '  completions: none',
+      '  completions that were not polled: 0',
+      '  objects that were not destroyed: 1 device context, 1 protection domain, 1 completion queue',
+    ]);
+    expect(lines.filter((line) => line.endsWith('made by:'))).toHaveLength(3);
+    expect(lines.filter((line) => line.includes('leaks(main'))).toHaveLength(3);
+  });
+
+  test('appends the reports of all processes to a file, which it empties first', async () => {
+    const file = join(folder, 'report');
+    writeFileSync(file, 'of before\n');
+    const { status } = await run(['run', '--report', file, 'sh', '-c', 'ibv_devinfo; ibv_devinfo -v']);
+    expect(status).toBe(0);
+    expect(readFileSync(file, 'utf8').match(/^.*\(process \d+\)$/gm)).toHaveLength(2);
+    expect(readFileSync(file, 'utf8')).not.toContain('of before');
+  });
+
+  test.each([
+    [['--report', '/no/such/folder/report'], '--report /no/such/folder/report: ENOENT'],
+    [['--stacks'], '--stacks needs --report'],
+  ])('refuses %j', async (options, message) => {
+    const { status, stderr } = await run(['run', ...options, 'true']);
+    expect(status).toBe(2);
+    expect(stderr).toContain(message);
+  });
 
   describe('programs that open libibverbs as they run', () => {
     const OPENS = `

@@ -1,7 +1,8 @@
 /** `wasm-roce run`: runs an unchanged program of libibverbs on a card of its own. */
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { brokerCommandLine } from '../../broker/commandline.js';
 import { packageFile } from '../../packagefile.js';
@@ -10,6 +11,9 @@ import { findProgram, unreachable } from './executable.js';
 
 interface Flags {
   readonly interface?: string;
+  readonly explain?: true;
+  readonly report?: string;
+  readonly stacks?: true;
 }
 
 /** Statuses of a shell for a program that cannot be run. */
@@ -21,13 +25,14 @@ The program needs no change, no kernel module and no privilege. It sees one devi
 this host, and speaks RoCE v2 over UDP port 4791 with rxe, adapters, and other programs run like it. Programs share the
 addresses of the interface through the broker; see \`wasm-roce broker --help\`.
 
-What the program starts runs in the same way. Programs that are linked statically, or that change the user
-(set-user-id), cannot be reached. Programs that connect by rdma_cm (librdmacm) need the broker.
+Programs that it starts run in the same way. Programs that are linked statically, or that change the user (set-user-id),
+cannot be reached. Programs that connect by rdma_cm (librdmacm) need the broker.
 
 Examples:
   wasm-roce run -- ibv_devinfo -v
   wasm-roce run -- ib_write_bw                      the server of perftest
   wasm-roce run --interface eth1 -- ib_write_bw 10.0.0.2
+  wasm-roce run --explain --report - -- ./rdma_test
 ${EXIT_HELP.replace('0 done,', `as that of the program; ${NOT_FOUND} it is not found, ${NOT_EXECUTABLE} it cannot be reached;`)}`;
 
 export function runCommand(program: Command): void {
@@ -39,6 +44,9 @@ export function runCommand(program: Command): void {
     .argument('<program>', 'the program')
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
+    .option('--explain', 'say on stderr why a request of the program has failed')
+    .option('--report <file>', 'write a report when it ends, to a file or - (stderr)')
+    .option('--stacks', 'with --report: name the calls that made the objects that it leaves')
     .passThroughOptions()
     .addHelpText('after', HELP)
     .action((name: string, args: string[], flags: Flags) => run(name, args, flags));
@@ -52,13 +60,35 @@ async function run(name: string, args: readonly string[], flags: Flags): Promise
   if (path === undefined) throw new CliError(NOT_FOUND, `${name}: there is no such program`, { code: 'ENOENT' });
   const reason = unreachable(path);
   if (reason !== undefined) throw new CliError(NOT_EXECUTABLE, `${name} cannot be run on the card: ${reason}`);
+  if (flags.stacks && flags.report === undefined) throw new CliError(Exit.USAGE, '--stacks needs --report');
   await spawned(path, name, args, {
     ...process.env,
     LD_PRELOAD: [library, process.env.LD_PRELOAD].filter(Boolean).join(':'),
     WASM_ROCE_BROKER_COMMAND: process.env.WASM_ROCE_BROKER_COMMAND ?? shellWords(brokerCommandLine()),
     WASM_ROCE_RUNNER: `${process.pid}`,
-    ...(flags.interface !== undefined && { WASM_ROCE_INTERFACE: flags.interface }),
+    ...settingsOf(flags),
   });
+}
+
+/** Returns the variables of the library for the options that are given. */
+function settingsOf({ interface: name, explain, report, stacks }: Flags): Record<string, string> {
+  return {
+    ...(name !== undefined && { WASM_ROCE_INTERFACE: name }),
+    ...(explain && { WASM_ROCE_EXPLAIN: '1' }),
+    ...(report !== undefined && { WASM_ROCE_REPORT: newReport(report) }),
+    ...(stacks && { WASM_ROCE_STACKS: '1' }),
+  };
+}
+
+/** Begins a report: programs append to it, wherever they are. @returns its path, or - for stderr */
+function newReport(file: string): string {
+  if (file === '-') return file;
+  try {
+    writeFileSync(file, '');
+  } catch (error) {
+    throw new CliError(Exit.USAGE, `--report ${file}: ${(error as Error).message}`);
+  }
+  return resolve(file);
 }
 
 /** Returns words as a command of the shell. */

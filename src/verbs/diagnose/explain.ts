@@ -2,6 +2,7 @@
 import { nameOf, WcOpcode, WcStatus } from '../../device/codes.js';
 import { hex, qpnText } from '../../device/decode.js';
 import { explainDrop } from './drops.js';
+import meanings from './meanings.json' with { type: 'json' };
 
 /** The fields of a completion that an explanation uses. */
 export interface CompletionFacts {
@@ -148,28 +149,11 @@ export function explain(wc: CompletionFacts, context: FailureContext | undefined
   };
 }
 
-const STATUS_MEANINGS: Readonly<Record<string, string>> = {
-  LOC_LEN_ERR: 'a message or a READ response did not have the expected length',
-  LOC_QP_OP_ERR: 'this side could not carry out the work request',
-  LOC_PROT_ERR: 'the work request may not use its memory in this way',
-  WR_FLUSH_ERR: 'the queue pair went to ERR before completion; a request in flight may have reached the peer',
-  MW_BIND_ERR: 'a region or window could not be bound, registered or invalidated',
-  BAD_RESP_ERR: 'the response of the peer does not match the request',
-  LOC_ACCESS_ERR: 'the receive memory does not allow what the peer did',
-  REM_INV_REQ_ERR: 'the peer reports an invalid request',
-  REM_ACCESS_ERR: 'the peer refuses access to its memory',
-  REM_OP_ERR: 'the peer could not complete the operation for a local reason',
-  RETRY_EXC_ERR: 'the peer did not acknowledge, and all retries are used up',
-  RNR_RETRY_EXC_ERR: 'the peer had no receive posted, and all retries are used up',
-};
+/** Meanings by name of a status. The library for C programs says the same of them. */
+const STATUS_MEANINGS: Readonly<Record<string, string>> = meanings.statuses;
 
-const NAKS = [
-  'NAK: PSN sequence error',
-  'NAK: invalid request',
-  'NAK: remote access error',
-  'NAK: remote operational error',
-  'NAK: invalid RD request',
-];
+/** By NAK code (IBTA 9.7.5.2.8). */
+const NAKS: readonly string[] = meanings.naks;
 
 /** Returns an AETH syndrome as text (IBTA 9.7.5.1). 0, an ACK without credits, stands for no answer. */
 export function syndromeText(syndrome: number): string {

@@ -1,0 +1,85 @@
+#include "explain.h"
+
+#include <unistd.h>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+
+#include "card_codes.h"
+#include "card_texts.h"
+#include "objects.h"
+#include "settings.h"
+
+namespace {
+
+template <size_t count>
+const char* TextOf(const CodeText (&texts)[count], uint32_t code) {
+  for (const CodeText& each : texts)
+    if (each.code == code) return each.text;
+  return "unknown";
+}
+
+[[gnu::format(printf, 2, 3)]] void Append(std::string& to, const char* format, ...) {
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  to += text;
+}
+
+/// Returns an AETH syndrome as text (IBTA 9.7.5.1), as syndromeText of src/verbs/diagnose/explain.ts.
+std::string SyndromeText(uint32_t syndrome) {
+  const uint32_t kind = syndrome >> 5, code = syndrome & 0x1f;
+  if (syndrome == 0) return "no answer";
+  if (kind == 0) return "ACK";
+  if (kind == 1) return "RNR NAK";
+  return kind == 3 ? TextOf(kNaks, code) : "reserved syndrome";
+}
+
+/// Milliseconds of a local ACK timeout (IBTA 9.7.6.1.3).
+double AckTimeout(uint32_t code) { return code == 0 ? 0 : std::ldexp(0.004096, static_cast<int>(code)); }
+
+uint32_t AttributeOf(Adapter& adapter, const Qp& qp, uint32_t attribute) {
+  adapter.Call([&](w2c_card* card) { w2c_card_qpQuery(card, qp.qp_base.handle); });
+  return adapter.Read<uint32_t>(adapter.Scratch() + 4 * attribute);
+}
+
+void AppendPeer(std::string& to, const Qp& qp) {
+  if (qp.qp_base.qp_type == IBV_QPT_UD || qp.destQpn == 0) return;
+  Gid peer{};
+  memcpy(peer.raw, qp.ahAttr.grh.dgid.raw, sizeof peer.raw);
+  Append(to, " to %s qp 0x%06x", peer.Text().c_str(), qp.destQpn);
+}
+
+/// Appends the figures of the card about the failure.
+void AppendFacts(std::string& to, Adapter& adapter, const Qp& qp, uint32_t cqe) {
+  const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
+  Append(to, " (psn 0x%06x; last answer: %s", word(CqeOffset::PSN), SyndromeText(word(CqeOffset::SYNDROME)).c_str());
+  if (const uint32_t timeouts = word(CqeOffset::TIMEOUTS))
+    Append(to, "; %u ACK timeouts of %.3g ms", timeouts, AckTimeout(AttributeOf(adapter, qp, QpAttr::TIMEOUT)));
+  if (const uint32_t rnrs = word(CqeOffset::RNRS)) Append(to, "; %u RNR NAKs", rnrs);
+  to += ')';
+}
+
+}  // namespace
+
+void ExplainFailure(Adapter& adapter, uint32_t cqe) {
+  static const bool isWanted = Setting("WASM_ROCE_EXPLAIN") != nullptr;
+  if (!isWanted) return;
+  const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
+  Qp* qp = adapter.TheEvents().QpOf(word(CqeOffset::QP));
+  const uint32_t status = word(CqeOffset::STATUS);
+  if (qp != nullptr && status == WcStatus::WR_FLUSH_ERR && qp->isExplained) return;
+  std::string text = "wasm-roce: ";
+  Append(text, "%s (wr_id %llu) on qp 0x%06x", TextOf(kOpcodeNames, word(CqeOffset::OPCODE)),
+         static_cast<unsigned long long>(adapter.Read<uint64_t>(cqe + CqeOffset::WR_ID)), word(CqeOffset::QPN));
+  if (qp != nullptr) AppendPeer(text, *qp);
+  Append(text, " failed with %s: %s", TextOf(kStatusNames, status), TextOf(kStatusMeanings, status));
+  if (qp != nullptr) AppendFacts(text, adapter, *qp, cqe);
+  if (qp != nullptr) qp->isExplained = true;
+  text += '\n';
+  // a program that has closed stderr wants no explanations
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}

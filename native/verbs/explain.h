@@ -1,0 +1,10 @@
+// Explanations of failed requests, for a person: WASM_ROCE_EXPLAIN.
+#pragma once
+#include <cstdint>
+
+class Adapter;
+
+/// Says on stderr in a sentence why a request has failed, if WASM_ROCE_EXPLAIN is set. Requests that were flushed after
+/// another failure of their queue pair are not explained. The caller holds the lock.
+/// @param cqe the completion, in the card's memory
+void ExplainFailure(Adapter& adapter, uint32_t cqe);
