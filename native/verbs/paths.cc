@@ -15,7 +15,6 @@
 #include "abi.h"
 #include "devicefiles.h"
 #include "next.h"
-#include "plainfiles.h"
 #include "rdmacm.h"
 
 namespace {
@@ -114,19 +113,23 @@ VERBS_API int faccessat(int folder, const char* path, int mode, int flags) noexc
 }
 
 VERBS_API int stat(const char* path, struct stat* status) noexcept {
-  return Shown(HostStat(ShownPath(path).Get(), status), status);
+  static const auto next = Next<int (*)(const char*, struct stat*)>("stat");
+  return Shown(next(ShownPath(path).Get(), status), status);
 }
 
 VERBS_API int lstat(const char* path, struct stat* status) noexcept {
-  return Shown(HostLstat(ShownPath(path).Get(), status), status);
+  static const auto next = Next<int (*)(const char*, struct stat*)>("lstat");
+  return Shown(next(ShownPath(path).Get(), status), status);
 }
 
 VERBS_API int fstatat(int folder, const char* path, struct stat* status, int flags) noexcept {
-  return Shown(HostFstatat(folder, ShownPath(path).Get(), status, flags), status);
+  static const auto next = Next<int (*)(int, const char*, struct stat*, int)>("fstatat");
+  return Shown(next(folder, ShownPath(path).Get(), status, flags), status);
 }
 
 VERBS_API int fstat(int fd, struct stat* status) noexcept {
-  const int result = Shown(HostFstat(fd, status), status);
+  static const auto next = Next<int (*)(int, struct stat*)>("fstat");
+  const int result = Shown(next(fd, status), status);
   if (result == 0 && IsRdmaCm(fd)) {
     status->st_mode = S_IFCHR | 0666;
     status->st_rdev = makedev(kRdmaCmMajor, kRdmaCmMinor);
