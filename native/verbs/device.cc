@@ -98,7 +98,7 @@ int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t by
   all.max_mtu = IBV_MTU_4096;
   all.active_mtu = MtuCode(own.ActiveMtu());
   all.gid_tbl_len = static_cast<int>(own.Gids().size());
-  all.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  all.port_cap_flags = kPortCapabilities;
   all.max_msg_sz = 1u << 31;
   all.pkey_tbl_len = 1;
   all.max_vl_num = 1;

@@ -1,19 +1,14 @@
 #include "devicefiles.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -21,8 +16,8 @@
 #include "core/fd.h"
 #include "device.h"
 #include "port.h"
+#include "processfolder.h"
 #include "rdmacm.h"
-#include "settings.h"
 
 namespace {
 
@@ -39,41 +34,8 @@ constexpr std::array<std::string_view, 6> kShown = {
 };
 /// A path that no file has.
 constexpr const char* kNoFile = "/proc/there is none";
-constexpr const char* kFolder = "wasm-roce-device-";
-/// A process that uses a folder has a lock of this file in it.
-constexpr const char* kLock = "/lock";
-/// A folder without a lock is of a process that has just made it, or was killed then.
-constexpr time_t kMakingSeconds = 60;
-
 /// Numbers of a character device, as the kernel's uverbs has them.
 constexpr unsigned kVerbsMajor = 231, kVerbsMinor = 192;
-
-/// Returns the folder for the folders of processes.
-std::string Base() {
-  const char* temporary = Setting("TMPDIR");
-  for (const char* each : {temporary, "/dev/shm", "/tmp"})
-    if (each != nullptr && access(each, W_OK | X_OK) == 0) return each;
-  return "/tmp";
-}
-
-/// Removes a folder unless a process uses it.
-void RemoveUnused(const std::string& folder) {
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid()) return;
-  int lock = open((folder + kLock).c_str(), O_RDONLY | O_CLOEXEC);
-  const bool isBeingMade = lock < 0 && time(nullptr) - status.st_mtime < kMakingSeconds;
-  const bool isUsed = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0;
-  std::error_code ignored;
-  if (!isBeingMade && !isUsed) fs::remove_all(folder, ignored);
-  CloseFd(lock);
-}
-
-/// Removes what processes have left that were killed.
-void RemoveAllUnused(const std::string& base) {
-  std::error_code error;
-  for (fs::directory_iterator each(base, error), end; !error && each != end; each.increment(error))
-    if (each->path().filename().native().rfind(kFolder, 0) == 0) RemoveUnused(each->path());
-}
 
 std::string DeviceFolder() { return std::string("/sys/devices/virtual/infiniband/") + kDevice; }
 
@@ -95,6 +57,9 @@ std::string GuidText(const Port& port) {
   return GroupsText(guid);
 }
 
+/// Returns a code as sysfs has it, with its name.
+std::string CodeText(unsigned code, const char* name) { return std::to_string(code) + ": " + name; }
+
 std::string NumbersText(unsigned major, unsigned minor) { return std::to_string(major) + ":" + std::to_string(minor); }
 
 class DeviceFiles {
@@ -104,7 +69,7 @@ class DeviceFiles {
   /// Returns the files that Get has made; null if there are none.
   static DeviceFiles* Made() { return made.load(std::memory_order_acquire); }
 
-  const std::string& Root() const { return root_; }
+  const std::string& Root() const { return folder_.Path(); }
   /// Returns the numbers of the character device for which a file stands, or 0.
   dev_t DeviceOf(dev_t device, ino_t inode) const {
     if (device != device_) return 0;
@@ -115,11 +80,8 @@ class DeviceFiles {
  private:
   static std::atomic<DeviceFiles*> made;
 
-  ~DeviceFiles() { CloseFd(lock_); }
-
   static void RemoveAtExit();
   static DeviceFiles* Make();
-  bool Lock();
   bool WriteAll();
   void WriteDevice(const Port& port);
   void WritePort(const Port& port);
@@ -128,8 +90,7 @@ class DeviceFiles {
   void AddFolder(const std::string& path);
   ino_t InodeOf(const std::string& path);
 
-  std::string root_;
-  int lock_ = -1;
+  ProcessFolder folder_;
   /// The files that these replace, which are never destroyed: another thread may look at them.
   const DeviceFiles* before_ = nullptr;
   dev_t device_ = 0;
@@ -141,50 +102,25 @@ std::atomic<DeviceFiles*> DeviceFiles::made;
 
 DeviceFiles* DeviceFiles::Get() {
   DeviceFiles* present = Made();
-  // a process that started this one may have removed them as it ended
-  if (present != nullptr && access((present->root_ + kLock).c_str(), F_OK) == 0) return present;
+  if (present != nullptr && present->folder_.Exists()) return present;
   DeviceFiles* files = Make();
   if (files == nullptr) return nullptr;
   files->before_ = present;
   if (made.compare_exchange_strong(present, files)) return files;
-  const std::string root = files->root_;
   delete files;
-  RemoveUnused(root);
   return present;
 }
 
 DeviceFiles* DeviceFiles::Make() {
   static const int atExit = atexit(RemoveAtExit);
-  const std::string base = Base();
-  RemoveAllUnused(base);
-  for (int attempt = 0; attempt < 3; attempt++) {
-    std::string root = base + "/" + kFolder + "XXXXXX";
-    if (mkdtemp(root.data()) == nullptr) return nullptr;
-    auto* files = new DeviceFiles;
-    files->root_ = root;
-    // a program may give up its user after this
-    chmod(root.c_str(), 0755);
-    if (atExit == 0 && files->WriteAll() && files->Lock()) return files;
-    delete files;
-    std::error_code ignored;
-    fs::remove_all(root, ignored);
-  }
+  auto* files = new DeviceFiles;
+  if (atExit == 0 && files->folder_.Make() && files->WriteAll()) return files;
+  delete files;
   return nullptr;
 }
 
-/// @returns false if another process has taken the folder for one that was left
-bool DeviceFiles::Lock() {
-  const std::string path = root_ + kLock;
-  lock_ = open(path.c_str(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0600);
-  return lock_ >= 0 && flock(lock_, LOCK_EX | LOCK_NB) == 0 && access(path.c_str(), F_OK) == 0;
-}
-
 void DeviceFiles::RemoveAtExit() {
-  DeviceFiles* files = Made();
-  if (files == nullptr) return;
-  // processes that this one has started may use them still: they have the lock, too
-  CloseFd(files->lock_);
-  RemoveUnused(files->root_);
+  if (DeviceFiles* files = Made()) files->folder_.Remove();
 }
 
 bool DeviceFiles::WriteAll() {
@@ -201,7 +137,7 @@ bool DeviceFiles::WriteAll() {
     WritePort(port);
   }
   struct stat status {};
-  if (lstat(root_.c_str(), &status) == 0) device_ = status.st_dev;
+  if (lstat(Root().c_str(), &status) == 0) device_ = status.st_dev;
   rdmaCmInode_ = InodeOf("/dev/infiniband/rdma_cm");
   verbsInode_ = InodeOf(verbs);
   return isWhole_;
@@ -231,11 +167,13 @@ void DeviceFiles::WriteDevice(const Port& port) {
 
 void DeviceFiles::WritePort(const Port& port) {
   const std::string folder = DeviceFolder() + "/ports/" + std::to_string(kPortNumber);
-  Write(folder + "/state", port.IsActive() ? "4: ACTIVE" : "1: DOWN");
-  Write(folder + "/phys_state", port.IsActive() ? "5: LinkUp" : "3: Disabled");
-  Write(folder + "/rate", "25 Gb/sec (1X EDR)");
+  Write(folder + "/state", port.IsActive() ? CodeText(IBV_PORT_ACTIVE, "ACTIVE") : CodeText(IBV_PORT_DOWN, "DOWN"));
+  Write(folder + "/phys_state", port.IsActive() ? CodeText(kLinkUp, "LinkUp") : CodeText(kDisabled, "Disabled"));
+  Write(folder + "/rate", kRate);
   Write(folder + "/link_layer", "Ethernet");
-  Write(folder + "/cap_mask", "0x04010000");
+  char capabilities[16];
+  snprintf(capabilities, sizeof capabilities, "0x%08x", kPortCapabilities);
+  Write(folder + "/cap_mask", capabilities);
   for (const char* each : {"/lid", "/sm_lid"}) Write(folder + each, "0x0");
   for (const char* each : {"/lid_mask_count", "/sm_sl"}) Write(folder + each, "0");
   Write(folder + "/pkeys/0", "0xffff");
@@ -249,13 +187,13 @@ void DeviceFiles::WritePort(const Port& port) {
 
 void DeviceFiles::AddFolder(const std::string& path) {
   std::error_code error;
-  fs::create_directories(root_ + path, error);
+  fs::create_directories(Root() + path, error);
   if (error) isWhole_ = false;
 }
 
 void DeviceFiles::Write(const std::string& path, const std::string& text) {
   AddFolder(path.substr(0, path.rfind('/')));
-  int fd = open((root_ + path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  int fd = open((Root() + path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
   const std::string line = text.empty() ? text : text + '\n';
   if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) isWhole_ = false;
   CloseFd(fd);
@@ -263,13 +201,13 @@ void DeviceFiles::Write(const std::string& path, const std::string& text) {
 
 void DeviceFiles::Link(const std::string& path, const std::string& to) {
   std::error_code error;
-  fs::create_symlink(to, root_ + path, error);
+  fs::create_symlink(to, Root() + path, error);
   if (error) isWhole_ = false;
 }
 
 ino_t DeviceFiles::InodeOf(const std::string& path) {
   struct stat status {};
-  return lstat((root_ + path).c_str(), &status) == 0 ? status.st_ino : 0;
+  return lstat((Root() + path).c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
 /// Writes a path without repeated slashes and folders `.`. @returns its length; 0: it is too long

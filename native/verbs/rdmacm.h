@@ -1,4 +1,4 @@
-// /dev/infiniband/rdma_cm: what functions of files do for it.
+// The device file /dev/infiniband/rdma_cm, for the functions of files (paths.cc).
 #pragma once
 
 /// Numbers of the character device: misc, and any minor.

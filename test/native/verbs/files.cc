@@ -91,7 +91,7 @@ TEST_CASE("sysfs says of the device and its port what the functions say") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("a path of the device is told as programs know it") {
+TEST_CASE("realpath, readlink and glob return the paths that programs know") {
   char* place = realpath(kDevice.c_str(), nullptr);
   CHECK(std::string(place) == "/sys/devices/virtual/infiniband/wroce0");
   free(place);
