@@ -7,18 +7,11 @@
 #include <string>
 
 #include "card_codes.h"
-#include "card_texts.h"
 #include "objects.h"
 #include "settings.h"
+#include "texts.h"
 
 namespace {
-
-template <size_t count>
-const char* TextOf(const CodeText (&texts)[count], uint32_t code) {
-  for (const CodeText& each : texts)
-    if (each.code == code) return each.text;
-  return "unknown";
-}
 
 [[gnu::format(printf, 2, 3)]] void Append(std::string& to, const char* format, ...) {
   char text[256];

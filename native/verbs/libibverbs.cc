@@ -12,6 +12,7 @@
 #include <linux/limits.h>
 
 #include "abi.h"
+#include "texts.h"
 
 namespace {
 
@@ -49,11 +50,10 @@ constexpr std::array<Rate, 23> kRates = {{
     {IBV_RATE_1200_GBPS, 480, 1275000},
 }};
 
-template <typename Texts>
-const char* TextOf(const Texts& texts, int value) {
-  const auto index = static_cast<size_t>(value);
-  const bool isKnown = value >= 0 && index < texts.size() && texts[index] != nullptr;
-  return isKnown ? texts[index] : "unknown";
+/// Returns the text of a code of verbs, by index.
+template <size_t count>
+const char* TextAt(const std::array<const char*, count>& texts, size_t index) {
+  return index < count && texts[index] != nullptr ? texts[index] : "unknown";
 }
 
 void FromKernel(ibv_ah_attr& to, const ib_uverbs_ah_attr& from) {
@@ -78,7 +78,7 @@ VERBS_API const char* ibv_node_type_str(ibv_node_type type) {
       nullptr,         "channel adapter", "switch",         "router",
       "iWARP adapter", "usNIC adapter",   "usNIC over UDP", "unspecified adapter",
   };
-  return TextOf(texts, type);
+  return TextAt(texts, type);
 }
 
 VERBS_API const char* ibv_port_state_str(ibv_port_state state) {
@@ -90,7 +90,7 @@ VERBS_API const char* ibv_port_state_str(ibv_port_state state) {
       "port is active (ACTIVE)",
       "port is active, its link waits (ACTIVE_DEFER)",
   };
-  return TextOf(texts, state);
+  return TextAt(texts, state);
 }
 
 VERBS_API const char* ibv_event_type_str(ibv_event_type event) {
@@ -116,37 +116,12 @@ VERBS_API const char* ibv_event_type_str(ibv_event_type event) {
       "GID table has changed (GID_CHANGE)",
       "fatal error of a work queue (WQ_FATAL)",
   };
-  return TextOf(texts, event);
+  return TextAt(texts, event);
 }
 
+/// Those of the card: it has no others.
 VERBS_API const char* ibv_wc_status_str(ibv_wc_status status) {
-  static constexpr std::array<const char*, IBV_WC_TM_RNDV_INCOMPLETE + 1> texts = {
-      "success (SUCCESS)",
-      "local length error (LOC_LEN_ERR)",
-      "local QP operation error (LOC_QP_OP_ERR)",
-      "local EE context operation error (LOC_EEC_OP_ERR)",
-      "local protection error (LOC_PROT_ERR)",
-      "flushed, because the queue pair is in error (WR_FLUSH_ERR)",
-      "memory window bind error (MW_BIND_ERR)",
-      "bad response (BAD_RESP_ERR)",
-      "local access error (LOC_ACCESS_ERR)",
-      "remote invalid request (REM_INV_REQ_ERR)",
-      "remote access error (REM_ACCESS_ERR)",
-      "remote operation error (REM_OP_ERR)",
-      "the peer does not acknowledge (RETRY_EXC_ERR)",
-      "the peer has no receive buffer (RNR_RETRY_EXC_ERR)",
-      "local RDD violation (LOC_RDD_VIOL_ERR)",
-      "remote invalid RD request (REM_INV_RD_REQ_ERR)",
-      "remote abort (REM_ABORT_ERR)",
-      "invalid EE context number (INV_EECN_ERR)",
-      "invalid EE context state (INV_EEC_STATE_ERR)",
-      "fatal error (FATAL_ERR)",
-      "response timeout (RESP_TIMEOUT_ERR)",
-      "general error (GENERAL_ERR)",
-      "tag matching error (TM_ERR)",
-      "tag matching rendezvous is incomplete (TM_RNDV_INCOMPLETE)",
-  };
-  return TextOf(texts, status);
+  return status == IBV_WC_SUCCESS ? "success" : TextOf(kStatusMeanings, status);
 }
 
 VERBS_API int ibv_rate_to_mbps(ibv_rate rate) {
