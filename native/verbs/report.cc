@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -25,8 +26,6 @@ constexpr std::array<const char*, kKinds> kNames = {
     "completion channel", "completion queue",  "shared receive queue", "address handle", "queue pair",
 };
 constexpr int kMaxFrames = 24;
-/// The frames of this library's own functions that count: CountMade, and the constructor.
-constexpr int kOwnFrames = 2;
 
 std::array<std::atomic<int64_t>, kKinds> alive;
 std::array<uint64_t, std::size(kStatusNames)> polled;
@@ -86,6 +85,13 @@ std::string Counters(Adapter& adapter) {
   return list;
 }
 
+/// Whether an address of code is this library's.
+bool IsOwn(void* address) {
+  Dl_info own, other;
+  if (dladdr(reinterpret_cast<void*>(&IsOwn), &own) == 0 || dladdr(address, &other) == 0) return false;
+  return own.dli_fbase == other.dli_fbase;
+}
+
 void AppendStacks(std::string& to) {
   Stacks* stacks = Stacks::Get();
   if (stacks == nullptr) return;
@@ -93,7 +99,8 @@ void AppendStacks(std::string& to) {
   for (const auto& [object, stack] : stacks->all) {
     to += std::string("  ") + kNames[static_cast<size_t>(stack.kind)] + ", made by:\n";
     char** lines = backtrace_symbols(stack.frames, stack.count);
-    for (int i = kOwnFrames; lines != nullptr && i < stack.count; i++) to += std::string("    ") + lines[i] + "\n";
+    for (int i = 0; lines != nullptr && i < stack.count; i++)
+      if (!IsOwn(stack.frames[i])) to += std::string("    ") + lines[i] + "\n";
     free(lines);
   }
 }
