@@ -33,7 +33,7 @@ Examples:
   wasm-roce run -- ib_write_bw                      the server of perftest
   wasm-roce run --interface eth1 -- ib_write_bw 10.0.0.2
   wasm-roce run --explain --report - -- ./rdma_test
-${EXIT_HELP.replace('0 done,', `as that of the program; ${NOT_FOUND} it is not found, ${NOT_EXECUTABLE} it cannot be reached;`)}`;
+${EXIT_HELP.replace('0 done, ', `as that of the program; ${NOT_FOUND} it is not found, ${NOT_EXECUTABLE} it cannot be reached;\n`)}`;
 
 export function runCommand(program: Command): void {
   program
