@@ -230,13 +230,14 @@ export class CmId extends Resource {
   /**
    * Resolves our address for a peer, the route and the MAC of the next hop (rdma_resolve_addr). Event: ADDR_RESOLVED or
    * ADDR_ERROR.
-   * @param address IP address of the peer @param port port of the peer, 1..65535
+   * @param address IP address of the peer, or of a multicast group @param port port of the peer, 0..65535; 0: none, to
+   * join groups
    * @throws TypeError, RangeError; VerbsError EADDRNOTAVAIL, EHOSTUNREACH, ETIMEDOUT, EINVAL, ENOMEM; the signal's
    * reason
    */
   async resolveAddr(address: string, port: number, wait: WaitOptions = {}): Promise<void> {
     this.#expectState('resolveAddr', 'IDLE', 'BOUND');
-    checkInteger('port', port, 1, 65535);
+    checkInteger('port', port, 0, 65535);
     const destination = gidAddress(address);
     try {
       const path = await waitFor(
@@ -321,12 +322,13 @@ export class CmId extends Resource {
    * @param wait ends the wait alone: the attempt goes on until the id is closed
    * @returns the ESTABLISHED event
    * @throws TypeError, RangeError; CmError ECONNREFUSED, ETIMEDOUT, ECONNRESET, EHOSTUNREACH; VerbsError EINVAL in
-   * another state than ROUTE_RESOLVED, ECANCELED when the id is closed meanwhile, ETIMEDOUT after `timeout`; the
-   * signal's reason; as `qp.modify`
+   * another state than ROUTE_RESOLVED and without a port, ECANCELED when the id is closed meanwhile, ETIMEDOUT after
+   * `timeout`; the signal's reason; as `qp.modify`
    */
   connect(param: ConnParam = {}, wait: WaitOptions = {}): Promise<Established> {
     return this.#start<Established>('no answer to the connect request', wait, (pending) => {
       this.#expectState('connect', 'ROUTE_RESOLVED');
+      if (this.remoteAddress?.port === 0) throw new VerbsError('EINVAL', `${this} was resolved without a port`);
       const message = this.#isDatagram ? 'resolveService' : 'connect';
       this.#connection.connect(checkConnParam(param, this.qp, message, CONNECT_DEFAULTS), pending);
     });

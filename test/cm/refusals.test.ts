@@ -247,12 +247,16 @@ test('calls with wrong arguments throw', async () => {
   await expect(id.connect()).rejects.toThrow('is in state IDLE, connect needs ROUTE_RESOLVED');
   await expect(id.bindAddr('10.9.9.9')).rejects.toThrow('EADDRNOTAVAIL: 10.9.9.9 is not an address of');
   await expect(id.bindAddr('nonsense')).rejects.toThrow(TypeError);
-  await expect(id.resolveAddr('10.0.0.2', 0)).rejects.toThrow(RangeError);
+  await expect(id.resolveAddr('10.0.0.2', 65536)).rejects.toThrow(RangeError);
   await expect(id.disconnect()).rejects.toThrow('disconnect needs ESTABLISHED');
   await expect(id.accept()).rejects.toThrow('accept needs REQUESTED');
   await id.resolveAddr(pair.addressOf(pair.server), PORT);
   await id.resolveRoute();
   await expect(id.connect()).rejects.toThrow('qpNum is undefined');
+  const portless = createCmId(pair.client.device);
+  await portless.resolveAddr(pair.addressOf(pair.server), 0);
+  await portless.resolveRoute();
+  await expect(portless.connect({ qpNum: 2 })).rejects.toThrow(/^EINVAL: cm id \d+ was resolved without a port$/);
   const { qp } = await pair.withQp(pair.client, id);
   await expect(id.connect({ privateData: new Uint8Array(57) })).rejects.toThrow('57 bytes, must have at most 56');
   await expect(id.connect({ initiatorDepth: 129 })).rejects.toThrow('initiatorDepth is 129');

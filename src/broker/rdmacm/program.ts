@@ -166,13 +166,13 @@ export class CmProgram {
       case Command.QUERY_ROUTE:
         return idAt(8).route();
       case Command.CONNECT:
-        idAt(272).connect(readConnParam(view, 0));
+        await idAt(272).connect(readConnParam(view, 0));
         return NOTHING;
       case Command.LISTEN:
         await idAt(0).listen(view.getInt32(4, true));
         return NOTHING;
       case Command.ACCEPT:
-        idAt(280).accept(view.getBigUint64(0, true), readConnParam(view, 8));
+        await idAt(280).accept(view.getBigUint64(0, true), readConnParam(view, 8));
         return NOTHING;
       case Command.REJECT: {
         const length = view.getUint8(4);

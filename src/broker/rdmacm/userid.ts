@@ -109,8 +109,7 @@ export class UserId {
   async resolve(source: CmAddress | undefined, { address, port }: CmAddress): Promise<void> {
     if (source !== undefined && this.cm.state === 'IDLE' && !isWildcard(source.address)) await this.bind(source);
     const destination = isLoopback(address) ? this.#ownAddress(ipBytes(address).length) : address;
-    // the id has the events; a port of 0 is refused when it connects
-    this.cm.resolveAddr(destination, port).catch(() => {});
+    await begun(this.cm.resolveAddr(destination, port));
   }
 
   async listen(backlog: number): Promise<void> {
@@ -118,27 +117,23 @@ export class UserId {
     await this.cm.listen({ backlog: backlog > 0 ? Math.min(backlog, BACKLOG.most) : BACKLOG.default });
   }
 
-  connect(param: UserConnParam): void {
+  async connect(param: UserConnParam): Promise<void> {
     const isDatagram = this.cm.space === 'UDP';
     if (!isDatagram) this.#checkQpn(param.qpNum);
     const { privateData, responderResources, initiatorDepth, retryCnt, rnrRetry, qpNum, srq } = param;
     const connection = { responderResources, initiatorDepth, retryCnt, rnrRetry, qpNum, srq };
-    // the id has the events
-    this.cm.connect({ privateData, ...(!isDatagram && connection) }).catch(() => {});
+    await begun(this.cm.connect({ privateData, ...(!isDatagram && connection) }));
   }
 
   /** Accepts a request; at the active end, completes the connection. */
-  accept(uid: bigint, param: UserConnParam): void {
-    if (!this.#isPassive) {
-      void this.cm.establish();
-      return;
-    }
+  async accept(uid: bigint, param: UserConnParam): Promise<void> {
+    if (!this.#isPassive) return this.cm.establish();
     this.#checkQpn(param.qpNum);
     const { privateData, responderResources, initiatorDepth, rnrRetry, qpNum, qkey, srq } = param;
     const isDatagram = this.cm.space === 'UDP';
     const service = { qkey: qkey === 0 ? UDP_QKEY : qkey };
     const connection = { responderResources, initiatorDepth, rnrRetry, srq };
-    this.cm.accept({ privateData, qpNum, ...(isDatagram ? service : connection) }).catch(() => {});
+    await begun(this.cm.accept({ privateData, qpNum, ...(isDatagram ? service : connection) }));
     this.uid = uid;
   }
 
@@ -147,6 +142,7 @@ export class UserId {
     await this.cm.reject({ privateData, ...(known && { reason: known }) });
   }
 
+  /** As in the kernel, it is no error of an id that is not connected yet, or no longer. */
   disconnect(): void {
     this.cm.disconnect().catch(() => {});
   }
@@ -307,6 +303,14 @@ function datagramAttributes(state: number): UserQpAttributes {
   if (state === QpState.INIT) return { state, pkeyIndex: 0, qkey: UDP_QKEY };
   return state === QpState.RTR ? { state } : { state, sqPsn: 0 };
 }
+
+/**
+ * Waits until a call has begun: what is wrong with its arguments or the state of the id is an error of the command, and
+ * what fails later comes as an event.
+ */
+const begun = async (call: Promise<unknown>): Promise<void> => {
+  await Promise.race([call, undefined]);
+};
 
 const isLoopback = (address: string) => address === '::1' || address.startsWith('127.');
 
