@@ -244,12 +244,13 @@ export function mrForAllPds(mr: usize): void {
   changetype<Mr>(mr).isForAllPds = true;
 }
 /**
- * Reregisters as mrReg would, under new keys. When refused (EINVAL, or EBUSY while memory windows are bound) nothing
- * changes.
+ * Reregisters as mrReg would, under new keys unless `keepsKeys`. When refused (EINVAL, or EBUSY while memory windows
+ * are bound) nothing changes.
  */
 export function mrRereg(
   mr: usize,
   pd: usize,
+  keepsKeys: bool,
   placeHigh: u32,
   placeLow: u32,
   length: u32,
@@ -259,7 +260,8 @@ export function mrRereg(
 ): u32 {
   let keys = Card.get().keys;
   let place = u64Of(placeHigh, placeLow);
-  return changetype<Mr>(mr).reregister(keys, changetype<Pd>(pd), place, length, access, u64Of(iovaHigh, iovaLow));
+  let iova = u64Of(iovaHigh, iovaLow);
+  return changetype<Mr>(mr).reregister(keys, changetype<Pd>(pd), keepsKeys, place, length, access, iova);
 }
 /** Creates a region without memory, for a REG_MR work request. */
 export function mrAllocFast(pd: usize): usize {
@@ -296,6 +298,10 @@ export function cqCreate(cqe: u32): usize {
 /** Makes room for at least `cqe` completions and keeps the pending ones. EINVAL when they would not fit, ENOMEM. */
 export function cqResize(cq: usize, cqe: u32): u32 {
   return cqe == 0 || cqe > MAX_CQE ? Errno.EINVAL : changetype<Cq>(cq).resize(cqe);
+}
+/** Removes the pending completions of a queue pair that has been reset. The caller is the thread that polls. */
+export function cqClean(cq: usize, qp: usize): void {
+  changetype<Cq>(cq).clean(qp);
 }
 /** Returns the number of pending completions. */
 export function cqFilled(cq: usize): u32 {

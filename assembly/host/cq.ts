@@ -126,6 +126,19 @@ export class Cq {
     return atomic.load<u32>(this.ptr, offsetof<Cq>('armedWord')) != Armed.NOT;
   }
 
+  /** Removes the completions of a queue pair. Called by the application's thread while the card is at rest. */
+  clean(qp: usize): void {
+    // from the newest on: those that stay move towards the producer, whose cursor is the card's
+    let first = this.producer;
+    for (let n = this.producer; n != this.consumer; ) {
+      n--;
+      if (changetype<Cqe>(this.entry(n)).qp == qp) continue;
+      first--;
+      if (first != n) memory.copy(this.entry(first), this.entry(n), CQE_BYTES);
+    }
+    this.consumer = first;
+  }
+
   peek(): usize {
     return this.producer == this.consumer ? 0 : this.entry(this.consumer);
   }

@@ -63,12 +63,12 @@ export class Mr {
     let mr = changetype<Mr>(changetype<usize>(keys) == 0 ? <usize>0 : allocate(offsetof<Mr>()));
     if (mr.handle == 0) return mr;
     mr.kind = kind;
-    mr.enterPd(keys, pd);
+    mr.takeKeys(keys);
+    mr.joinPd(pd);
     return mr;
   }
 
-  /** Joins a protection domain, under new keys. */
-  private enterPd(keys: Table, pd: Pd): void {
+  private takeKeys(keys: Table): void {
     let key = random32();
     while (key >>> 8 == 0 || keys.lookup(key >>> 8) != 0) key = random32();
     this.rkey = key;
@@ -76,12 +76,18 @@ export class Mr {
     while (tag == (key & 0xff)) tag = random32() & 0xff;
     this.lkey = (key & 0xffffff00) | tag;
     keys.add(key >>> 8, this.handle);
+  }
+
+  private giveKeysBack(keys: Table): void {
+    keys.remove(this.rkey >>> 8);
+  }
+
+  private joinPd(pd: Pd): void {
     this.pd = pd;
     pd.users++;
   }
 
-  private leavePd(keys: Table): void {
-    keys.remove(this.rkey >>> 8);
+  private leavePd(): void {
     this.pd.users--;
   }
 
@@ -113,22 +119,27 @@ export class Mr {
   destroy(keys: Table): Errno {
     if (this.windows != 0) return Errno.EBUSY;
     if (this.isWindow) this.unbind();
-    this.leavePd(keys);
+    this.giveKeysBack(keys);
+    this.leavePd();
     release(this.handle);
     return Errno.OK;
   }
 
   /**
-   * Registers other memory, with other access rights or in another domain, under new keys; the old keys become invalid.
-   * Nothing changes when this is refused: EBUSY while memory windows are bound, EINVAL for a window and for what
-   * isRegistrable rejects.
+   * Registers other memory, with other access rights or in another domain, under the same keys or under new ones; then
+   * the old keys become invalid. Nothing changes when this is refused: EBUSY while memory windows are bound, EINVAL for
+   * a window and for what isRegistrable rejects.
    */
-  reregister(keys: Table, pd: Pd, place: u64, length: u32, access: u32, iova: u64): Errno {
+  reregister(keys: Table, pd: Pd, keepsKeys: bool, place: u64, length: u32, access: u32, iova: u64): Errno {
     if (this.windows != 0) return Errno.EBUSY;
     if (this.isWindow || !Mr.isRegistrable(place, length, access, iova)) return Errno.EINVAL;
-    this.leavePd(keys);
+    if (!keepsKeys) {
+      this.giveKeysBack(keys);
+      this.takeKeys(keys);
+    }
+    this.leavePd();
+    this.joinPd(pd);
     this.kind = kindFor(access);
-    this.enterPd(keys, pd);
     this.setRange(place, length, access, iova);
     return Errno.OK;
   }

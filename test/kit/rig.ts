@@ -105,7 +105,7 @@ export class Rig {
   /** Re-registers a region. @returns the name of the Errno */
   rereg(mr: number, ptr: number, length: number, access: number, iova: bigint, pd = this.pd): string {
     const [high, low] = [Number(iova >> 32n), Number(iova & 0xffffffffn)];
-    return this.errno(this.x.mrRereg(mr, pd, ...placeWords(ptr), length, access, high, low));
+    return this.errno(this.x.mrRereg(mr, pd, false, ...placeWords(ptr), length, access, high, low));
   }
 
   /** Allocates an unbound memory window. @returns its handle */

@@ -250,7 +250,7 @@ export class Mr extends Resource {
       buffer === undefined ? holdAgain(this.#memory, before) : holdSource(this.#memory, buffer, bits),
     );
     const errno = card.exclusively(() => {
-      const refused = card.exports.mrRereg(this.#handle, pd.handle, ...cardArguments(next));
+      const refused = card.exports.mrRereg(this.#handle, pd.handle, false, ...cardArguments(next));
       if (refused === 0) this.#memory.setWritable(next.allocation, isWritable(bits));
       return refused;
     });
