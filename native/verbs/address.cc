@@ -2,6 +2,7 @@
 #include "address.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <cstring>
 
 #include "card_codes.h"
@@ -79,6 +80,24 @@ int DestroyHandle(Adapter& adapter, uint32_t handle) {
   return adapter.HasFailed() ? 0 : refused;
 }
 
+/// Returns whether librdmacm wants a handle of the device itself. It makes one for each datagram socket (udpong), in
+/// the terms of InfiniBand alone: the LID of the port, which is 0, and no GRH. Adapters of Ethernet refuse it, and so
+/// all these sockets fail.
+bool IsOwnOfLibrdmacm(const void* caller, const ibv_ah_attr& attr) {
+  Dl_info library;
+  if (attr.is_global != 0 || attr.dlid != 0 || dladdr(caller, &library) == 0) return false;
+  const char* slash = strrchr(library.dli_fname, '/');
+  const char* name = slash == nullptr ? library.dli_fname : slash + 1;
+  return strncmp(name, "librdmacm.so", strlen("librdmacm.so")) == 0;
+}
+
+ibv_ah_attr WithOwnGid(const Adapter& adapter, ibv_ah_attr attr) {
+  attr.is_global = 1;
+  attr.grh = {};
+  memcpy(attr.grh.dgid.raw, adapter.ThePort().Gids()[0].raw, sizeof attr.grh.dgid.raw);
+  return attr;
+}
+
 bool IsMulticast(const ibv_gid& gid) { return IsIpv4(gid) ? gid.raw[12] >> 4 == 14 : gid.raw[0] == 0xff; }
 
 }  // namespace
@@ -86,7 +105,7 @@ bool IsMulticast(const ibv_gid& gid) { return IsIpv4(gid) ? gid.raw[12] >> 4 == 
 int CheckAddress(const Adapter& adapter, const ibv_ah_attr& attr) {
   const auto& gids = adapter.ThePort().Gids();
   const bool isKnown = attr.is_global != 0 && attr.grh.sgid_index < gids.size() && attr.port_num <= 1;
-  if (!isKnown || attr.grh.flow_label > kMaxFlowLabel) return EINVAL;
+  if (!isKnown) return EINVAL;
   return gids[attr.grh.sgid_index].IsIpv4() == IsIpv4(attr.grh.dgid) ? 0 : EINVAL;
 }
 
@@ -101,20 +120,23 @@ void WriteAddress(Adapter& adapter, const ibv_ah_attr& attr, uint32_t remoteQpn)
   WriteIp(adapter, at + AvOffset::SOURCE_IP, adapter.ThePort().Gids()[attr.grh.sgid_index].raw, isIpv4);
   WriteIp(adapter, at + AvOffset::DEST_IP, attr.grh.dgid.raw, isIpv4);
   adapter.Write<uint32_t>(at + AvOffset::TRAFFIC_CLASS, attr.grh.traffic_class);
-  adapter.Write<uint32_t>(at + AvOffset::FLOW_LABEL, attr.grh.flow_label);
+  // the kernel leaves out the bits that the header has no room for, and UCX sets all of them
+  adapter.Write<uint32_t>(at + AvOffset::FLOW_LABEL, attr.grh.flow_label & kMaxFlowLabel);
   adapter.Write<uint32_t>(at + AvOffset::HOP_LIMIT, attr.grh.hop_limit == 0 ? kHopLimit : attr.grh.hop_limit);
   adapter.Write<uint32_t>(at + AvOffset::SOURCE_PORT, adapter.SourcePortTo(attr.grh.sgid_index, remoteQpn));
 }
 
 VERBS_API ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   Adapter& adapter = AdapterOf(pd->context);
-  if (const int wrong = CheckAddress(adapter, *attr)) return RefuseWith(wrong);
+  const bool isOwn = IsOwnOfLibrdmacm(__builtin_return_address(0), *attr);
+  const ibv_ah_attr to = isOwn ? WithOwnGid(adapter, *attr) : *attr;
+  if (const int wrong = CheckAddress(adapter, to)) return RefuseWith(wrong);
   auto* ah = Make<Ah>();
   if (ah == nullptr) return nullptr;
   const Adapter::Lock lock = adapter.Hold();
   ah->context = pd->context;
   ah->pd = pd;
-  ah->attr = *attr;
+  ah->attr = to;
   const int refused = MakeHandle(adapter, *ah, 0, ah->handle);
   return refused == 0 ? ah : Discard(ah, refused);
 }
@@ -133,8 +155,8 @@ VERBS_API int ibv_destroy_ah(ibv_ah* base) {
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   for (auto at = ah->byPort.begin(); at != ah->byPort.end(); at = ah->byPort.erase(at))
-    if (const int refused = DestroyHandle(adapter, at->second)) return refused;
-  if (const int refused = DestroyHandle(adapter, ah->handle)) return refused;
+    if (const int refused = DestroyHandle(adapter, at->second)) return Answer(refused);
+  if (const int refused = DestroyHandle(adapter, ah->handle)) return Answer(refused);
   delete ah;
   return 0;
 }
@@ -180,11 +202,11 @@ VERBS_API int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, 
 VERBS_API int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
   Adapter& adapter = AdapterOf(qp->context);
   const Adapter::Lock lock = adapter.Hold();
-  return adapter.TheGroups().Attach(adapter, qp->handle, *gid);
+  return Answer(adapter.TheGroups().Attach(adapter, qp->handle, *gid));
 }
 
 VERBS_API int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
   Adapter& adapter = AdapterOf(qp->context);
   const Adapter::Lock lock = adapter.Hold();
-  return adapter.TheGroups().Detach(adapter, qp->handle, *gid);
+  return Answer(adapter.TheGroups().Detach(adapter, qp->handle, *gid));
 }

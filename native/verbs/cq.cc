@@ -39,7 +39,7 @@ int RequestNotify(ibv_cq* base, int solicitedOnly) {
   const Adapter::Lock lock = adapter.Hold();
   const bool works = adapter.Call([&](w2c_card* card) { w2c_card_cqArm(card, base->handle, solicitedOnly != 0); });
   adapter.ExpectsEvents();
-  return works ? 0 : EIO;
+  return Answer(works ? 0 : EIO);
 }
 
 /// Makes a queue in the card. @returns null and errno
@@ -145,14 +145,14 @@ VERBS_API ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cqConte
 }
 
 VERBS_API int ibv_resize_cq(ibv_cq* base, int entries) {
-  if (entries <= 0) return EINVAL;
+  if (entries <= 0) return Answer(EINVAL);
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   const int refused = CallCard(adapter, [&](w2c_card* card) {
     return w2c_card_cqResize(card, base->handle, static_cast<uint32_t>(entries));
   });
   if (refused == 0) base->cqe = entries;
-  return refused;
+  return Answer(refused);
 }
 
 VERBS_API int ibv_destroy_cq(ibv_cq* base) {
@@ -161,7 +161,7 @@ VERBS_API int ibv_destroy_cq(ibv_cq* base) {
   {
     const Adapter::Lock lock = adapter.Hold();
     const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_cqDestroy(card, cq->handle); });
-    if (refused != 0 && !adapter.HasFailed()) return refused;
+    if (refused != 0 && !adapter.HasFailed()) return Answer(refused);
     adapter.TheEvents().Unregister(cq);
     if (cq->channel != nullptr) cq->channel->refcnt--;
   }

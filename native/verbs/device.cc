@@ -45,6 +45,9 @@ __be64 GuidOf(const Port& port) {
   return guid;
 }
 
+/// IB_UVERBS_DEVICE_ATOMIC_WRITE of rdma/ib_user_verbs.h, since Linux 6.2.
+constexpr uint64_t kAtomicWrite = uint64_t{1} << 40;
+
 ibv_device_attr DeviceAttributes(const Adapter& adapter) {
   ibv_device_attr attr{};
   strcpy(attr.fw_ver, WASM_ROCE_VERSION);
@@ -79,10 +82,10 @@ ibv_device_attr DeviceAttributes(const Adapter& adapter) {
 }
 
 int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input*, ibv_device_attr_ex* attr, size_t bytes) {
-  if (bytes < sizeof attr->orig_attr) return EINVAL;
+  if (bytes < sizeof attr->orig_attr) return Answer(EINVAL);
   ibv_device_attr_ex all{};
   all.orig_attr = DeviceAttributes(AdapterOf(context));
-  all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
+  all.device_cap_flags_ex = all.orig_attr.device_cap_flags | kAtomicWrite;
   all.phys_port_cnt_ex = kPortNumber;
   memset(attr, 0, bytes);
   memcpy(attr, &all, std::min(bytes, sizeof all));
@@ -90,7 +93,7 @@ int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input*, ibv_de
 }
 
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
-  if (port != kPortNumber) return EINVAL;
+  if (port != kPortNumber) return Answer(EINVAL);
   const Port& own = AdapterOf(context).ThePort();
   const bool isActive = own.IsActive();
   ibv_port_attr all{};
@@ -207,8 +210,8 @@ VERBS_API int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_g
 
 VERBS_API int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                                 uint32_t flags, size_t bytes) {
-  if (flags != 0 || bytes < sizeof *entry || port != kPortNumber) return EINVAL;
-  if (GidAt(context, port, index) == nullptr) return ENODATA;
+  if (flags != 0 || bytes < sizeof *entry || port != kPortNumber) return Answer(EINVAL);
+  if (GidAt(context, port, index) == nullptr) return Answer(ENODATA);
   memset(entry, 0, bytes);
   FillEntry(context, index, *entry);
   return 0;

@@ -267,7 +267,7 @@ VERBS_API ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 VERBS_API int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   {
     const Adapter::Lock lock = AdapterOf(channel->context).Hold();
-    if (channel->refcnt > 0) return EBUSY;
+    if (channel->refcnt > 0) return Answer(EBUSY);
   }
   close(channel->fd);
   delete ChannelOf(channel);

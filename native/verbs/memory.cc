@@ -126,7 +126,13 @@ int DeallocMw(ibv_mw* mw) {
   const Adapter::Lock lock = adapter.Hold();
   const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_mwFree(card, mw->handle); });
   if (refused == 0) delete MwOf(mw);
-  return refused;
+  return Answer(refused);
+}
+
+/// @returns the code, with errno
+int RefuseRereg(int error, ibv_rereg_mr_err_code code) {
+  errno = error;
+  return code;
 }
 
 }  // namespace
@@ -151,11 +157,11 @@ VERBS_API int ibv_dealloc_pd(ibv_pd* base) {
   Pd* pd = PdOf(base);
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  if (pd->users > 0) return EBUSY;
+  if (pd->users > 0) return Answer(EBUSY);
   if (pd->parent != nullptr) {
     pd->parent->users--;
   } else if (const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_pdFree(card, pd->handle); })) {
-    return refused;
+    return Answer(refused);
   }
   delete pd;
   return 0;
@@ -177,7 +183,7 @@ VERBS_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, in
 
 VERBS_API int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, size_t length, int access) {
   constexpr int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-  if (flags == 0 || (flags & ~known) != 0) return IBV_REREG_MR_ERR_INPUT;
+  if (flags == 0 || (flags & ~known) != 0) return RefuseRereg(EINVAL, IBV_REREG_MR_ERR_INPUT);
   Mr* mr = MrOf(base);
   const bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
   ibv_pd* newPd = flags & IBV_REREG_MR_CHANGE_PD ? pd : mr->pd;
@@ -185,30 +191,28 @@ VERBS_API int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, s
   const size_t newLength = moves ? length : mr->length;
   const uint64_t iova = moves ? reinterpret_cast<uintptr_t>(address) : mr->iova;
   const unsigned rights = flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned>(access) : mr->access;
-  if (CheckRegion(newLength, rights) != 0) return IBV_REREG_MR_ERR_INPUT;
-  if (moves && !IsMapped(newAddress, newLength)) {
-    errno = EFAULT;
-    return IBV_REREG_MR_ERR_INPUT;
-  }
+  if (const int wrong = CheckRegion(newLength, rights)) return RefuseRereg(wrong, IBV_REREG_MR_ERR_INPUT);
+  if (moves && !IsMapped(newAddress, newLength)) return RefuseRereg(EFAULT, IBV_REREG_MR_ERR_INPUT);
   Adapter& adapter = AdapterOf(mr->context);
   const Adapter::Lock lock = adapter.Hold();
+  Regions& regions = adapter.MemoryRegions();
+  // the place of a request that was posted before stays in the region of the old memory
+  const uint32_t region = regions.Add(static_cast<uint8_t*>(newAddress), newLength, IsWritable(rights));
+  if (region == 0) return RefuseRereg(ENOMEM, IBV_REREG_MR_ERR_CMD);
+  // the kernel's drivers keep the keys, and programs count on it
   const int refused = CallCard(adapter, [&](w2c_card* card) {
-    return w2c_card_mrRereg(card, mr->handle, newPd->handle, mr->region, 0, static_cast<uint32_t>(newLength),
+    return w2c_card_mrRereg(card, mr->handle, newPd->handle, true, region, 0, static_cast<uint32_t>(newLength),
                             rights & kRights, High(iova), Low(iova));
   });
+  regions.Remove(refused == 0 ? mr->region : region);
   // nothing has changed
-  if (refused != 0) return IBV_REREG_MR_ERR_CMD;
-  Regions& regions = adapter.MemoryRegions();
-  regions.Move(mr->region, static_cast<uint8_t*>(newAddress), newLength);
-  regions.SetWritable(mr->region, IsWritable(rights));
-  adapter.Keys().Remove(mr);
+  if (refused != 0) return RefuseRereg(refused, IBV_REREG_MR_ERR_CMD);
+  mr->region = region;
   mr->pd = newPd;
   mr->addr = newAddress;
   mr->length = newLength;
   mr->iova = iova;
   mr->access = rights;
-  TakeKeys(adapter, *mr);
-  adapter.Keys().Add(mr);
   return 0;
 }
 
@@ -219,7 +223,7 @@ VERBS_API int ibv_dereg_mr(ibv_mr* base) {
   const auto deregister = [&](w2c_card* card) { return w2c_card_mrDereg(card, mr->handle); };
   const int refused = mr->isLost ? 0 : CallCard(adapter, deregister);
   // an adapter that has failed, or that a child has inherited, lets go of the program's memory all the same
-  if (refused != 0 && !adapter.HasFailed()) return refused;
+  if (refused != 0 && !adapter.HasFailed()) return Answer(refused);
   adapter.Keys().Remove(mr);
   adapter.MemoryRegions().Remove(mr->region);
   delete mr;

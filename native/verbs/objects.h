@@ -123,6 +123,12 @@ Object* Make() {
   return object;
 }
 
+/// Ends a function that returns 0 or an errno, and sets errno, too: the calls of the kernel do, and programs print it.
+inline int Answer(int error) {
+  if (error != 0) errno = error;
+  return error;
+}
+
 /// Ends a function that returns a pointer: sets errno. @returns null
 inline std::nullptr_t RefuseWith(int error) {
   errno = error;

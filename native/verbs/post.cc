@@ -48,6 +48,7 @@ uint32_t Describe(w2c_card* card, const Qp& qp, const ibv_send_wr& request) {
       [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_WRITE:
       w2c_card_sqRemote(card, handle, High(request.wr.rdma.remote_addr), Low(request.wr.rdma.remote_addr),
                         request.wr.rdma.rkey);
       return 0;
@@ -71,8 +72,9 @@ uint32_t Describe(w2c_card* card, const Qp& qp, const ibv_send_wr& request) {
       const ibv_mw_bind_info& info = bind.bind_info;
       if (info.length > UINT32_MAX || (info.mr == nullptr && info.length != 0)) return EINVAL;
       const uint32_t lkey = info.mr == nullptr ? 0 : info.mr->lkey;
+      // a window has no local rights, and adapters do not mind that programs ask for them
       w2c_card_sqBind(card, handle, bind.rkey, lkey, High(info.addr), Low(info.addr),
-                      static_cast<uint32_t>(info.length), info.mw_access_flags);
+                      static_cast<uint32_t>(info.length), info.mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE);
       return 0;
     }
     case IBV_WR_SEND:
@@ -91,7 +93,7 @@ int PostSendList(ibv_qp* base, ibv_send_wr* request, ibv_send_wr** bad) {
     if (refused != 0) *bad = request;
   }
   adapter.Posted();
-  return refused;
+  return Answer(refused);
 }
 
 /// The calls of the card that post receives to a queue.
@@ -123,13 +125,13 @@ int PostRecvList(ibv_context* context, const RecvCalls& calls, uint32_t queue, i
     refused = PostRecv(adapter, calls, queue, *request);
     if (refused != 0) *bad = request;
   }
-  return refused;
+  return Answer(refused);
 }
 
 int PostQpRecv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad) {
   if (qp->srq != nullptr) {
     *bad = request;
-    return EINVAL;
+    return Answer(EINVAL);
   }
   static constexpr RecvCalls calls{w2c_card_rqBegin, w2c_card_rqSge, w2c_card_rqCommit};
   return PostRecvList(qp->context, calls, qp->handle, request, bad);
@@ -142,7 +144,7 @@ int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad) {
 
 /// Binds a memory window of type 1, under its next key.
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
-  if (mw->type != IBV_MW_TYPE_1) return EINVAL;
+  if (mw->type != IBV_MW_TYPE_1) return Answer(EINVAL);
   ibv_send_wr request{};
   request.wr_id = bind->wr_id;
   request.opcode = IBV_WR_BIND_MW;

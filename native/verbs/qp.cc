@@ -18,6 +18,12 @@ constexpr int kKnownAttributes = (IBV_QP_DEST_QPN << 1) - 1;
 
 uint32_t AtLeastOne(uint32_t value) { return std::max(value, 1u); }
 
+/// The pieces of a request have room for inline data in their place. Programs count on it: rdma_xclient asks for none.
+uint32_t InlineBytes(const ibv_qp_cap& cap) {
+  const auto room = static_cast<uint32_t>(AtLeastOne(cap.max_send_sge) * sizeof(ibv_sge));
+  return std::max(cap.max_inline_data, room);
+}
+
 bool IsTypeKnown(ibv_qp_type type) { return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD; }
 
 /// Whether a queue pair can have such sizes. Programs give what they have read from ibv_query_device.
@@ -65,7 +71,7 @@ Qp* Create(const Wanted& wanted) {
   const int refused = MakeInCard(adapter, base.handle, [&](w2c_card* card) {
     return w2c_card_qpCreate(card, wanted.pd->handle, wanted.type, wanted.sendCq->handle,
                              wanted.recvCq->handle, AtLeastOne(cap.max_send_wr), AtLeastOne(cap.max_recv_wr),
-                             AtLeastOne(cap.max_send_sge), AtLeastOne(cap.max_recv_sge), cap.max_inline_data,
+                             AtLeastOne(cap.max_send_sge), AtLeastOne(cap.max_recv_sge), InlineBytes(cap),
                              wanted.signalsAll, wanted.srq == nullptr ? 0 : wanted.srq->handle);
   });
   if (refused != 0) return Discard(qp, refused);
@@ -157,6 +163,13 @@ void UpdateState(Adapter& adapter, Qp& qp) {
   });
 }
 
+/// Programs that begin anew with a queue pair take the next completion for one of its new requests. Adapters remove the
+/// old ones, too.
+void ForgetCompletions(Adapter& adapter, const ibv_qp& qp) {
+  for (const ibv_cq* cq : {qp.send_cq, qp.recv_cq})
+    adapter.Call([&](w2c_card* card) { w2c_card_cqClean(card, cq->handle, qp.handle); });
+}
+
 }  // namespace
 
 void SetQpOperations(Context& context) {
@@ -175,24 +188,28 @@ VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   Qp* qp = QpOf(base);
   Adapter& adapter = AdapterOf(base->context);
-  if ((mask & ~kKnownAttributes) != 0) return EOPNOTSUPP;
+  if ((mask & ~kKnownAttributes) != 0) return Answer(EOPNOTSUPP);
   const Adapter::Lock lock = adapter.Hold();
   if (mask & IBV_QP_AV) {
-    if (const int wrong = CheckAddress(adapter, attr->ah_attr)) return wrong;
+    if (const int wrong = CheckAddress(adapter, attr->ah_attr)) return Answer(wrong);
     const uint32_t remoteQpn = mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : qp->destQpn;
     WriteAddress(adapter, attr->ah_attr, remoteQpn);
   }
   // such packets would be lost in silence
-  if ((mask & IBV_QP_PATH_MTU) != 0 && MtuBytes(attr->path_mtu) > adapter.ThePort().ActiveMtu()) return EINVAL;
+  if ((mask & IBV_QP_PATH_MTU) != 0 && MtuBytes(attr->path_mtu) > adapter.ThePort().ActiveMtu())
+    return Answer(EINVAL);
   WriteAttributes(adapter, *attr);
   const int refused = CallCard(adapter, [&](w2c_card* card) {
     return w2c_card_qpModify(card, base->handle, static_cast<uint32_t>(mask));
   });
-  if (refused != 0) return refused;
+  if (refused != 0) return Answer(refused);
   if (mask & IBV_QP_AV) qp->ahAttr = attr->ah_attr;
   if (mask & IBV_QP_DEST_QPN) qp->destQpn = attr->dest_qp_num;
   if (mask & IBV_QP_QKEY) qp->qkey = attr->qkey;
-  if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) qp->isExplained = false;
+  if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) {
+    qp->isExplained = false;
+    ForgetCompletions(adapter, *base);
+  }
   UpdateState(adapter, *qp);
   adapter.Posted();
   return 0;
@@ -202,7 +219,7 @@ VERBS_API int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_att
   Qp* qp = QpOf(base);
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
-  if (!adapter.Call([&](w2c_card* card) { w2c_card_qpQuery(card, base->handle); })) return EIO;
+  if (!adapter.Call([&](w2c_card* card) { w2c_card_qpQuery(card, base->handle); })) return Answer(EIO);
   *attr = ReadAttributes(adapter, *qp);
   base->state = attr->qp_state;
   *init = {};
@@ -241,12 +258,10 @@ VERBS_API ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* base) {
 VERBS_API int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
 
 VERBS_API int ibv_set_ece(ibv_qp*, ibv_ece*) {
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
+  return Answer(EOPNOTSUPP);
 }
 
 VERBS_API int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
   *ece = {};
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
+  return Answer(EOPNOTSUPP);
 }

@@ -93,6 +93,11 @@ void SetInline(ibv_qp_ex* qp, void* address, size_t length) {
   SetInlineList(qp, 1, &buffer);
 }
 
+void AtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, const void* value) {
+  Rdma(qp, IBV_WR_ATOMIC_WRITE, rkey, address);
+  SetInline(qp, const_cast<void*>(value), sizeof(uint64_t));
+}
+
 void SetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* sges) {
   if (Described* last = Last(qp)) last->sges.assign(sges, sges + count);
 }
@@ -140,7 +145,7 @@ int Complete(ibv_qp_ex* base) {
     adapter.Posted();
   }
   qp.describing.unlock();
-  return refused;
+  return Answer(refused);
 }
 
 }  // namespace
@@ -151,7 +156,8 @@ uint64_t SendOperationsOf(ibv_qp_type type) {
                           IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
   switch (type) {
     case IBV_QPT_RC:
-      return uc | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+      return uc | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+             IBV_QP_EX_WITH_ATOMIC_WRITE;
     case IBV_QPT_UC:
       return uc;
     case IBV_QPT_UD:
@@ -181,6 +187,7 @@ void SetSendOperations(Qp& qp, uint64_t operations) {
   if (has(IBV_QP_EX_WITH_RDMA_READ)) qp.wr_rdma_read = Read;
   if (has(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP)) qp.wr_atomic_cmp_swp = CompareSwap;
   if (has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)) qp.wr_atomic_fetch_add = FetchAdd;
+  if (has(IBV_QP_EX_WITH_ATOMIC_WRITE)) qp.wr_atomic_write = AtomicWrite;
   if (has(IBV_QP_EX_WITH_BIND_MW)) qp.wr_bind_mw = BindMw;
   if (has(IBV_QP_EX_WITH_LOCAL_INV)) qp.wr_local_inv = LocalInv;
 }

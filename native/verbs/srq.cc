@@ -44,13 +44,13 @@ VERBS_API ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 }
 
 VERBS_API int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int mask) {
-  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return Answer(EINVAL);
   const uint32_t handle = base->handle;
   Adapter& adapter = AdapterOf(base->context);
   const Adapter::Lock lock = adapter.Hold();
   if (mask & IBV_SRQ_MAX_WR)
     if (const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_srqResize(card, handle, attr->max_wr); }))
-      return refused;
+      return Answer(refused);
   if ((mask & IBV_SRQ_LIMIT) == 0) return 0;
   return CallCard(adapter, [&](w2c_card* card) { return w2c_card_srqLimit(card, handle, attr->srq_limit); });
 }
@@ -64,7 +64,7 @@ VERBS_API int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attr) {
     attr->srq_limit = w2c_card_srqCurrentLimit(card, srq->handle);
   });
   attr->max_sge = srq->maxSge;
-  return works ? 0 : EIO;
+  return Answer(works ? 0 : EIO);
 }
 
 VERBS_API int ibv_destroy_srq(ibv_srq* base) {
@@ -73,7 +73,7 @@ VERBS_API int ibv_destroy_srq(ibv_srq* base) {
   {
     const Adapter::Lock lock = adapter.Hold();
     const int refused = CallCard(adapter, [&](w2c_card* card) { return w2c_card_srqDestroy(card, srq->handle); });
-    if (refused != 0 && !adapter.HasFailed()) return refused;
+    if (refused != 0 && !adapter.HasFailed()) return Answer(refused);
     adapter.TheEvents().Unregister(srq);
   }
   EndAcknowledging(srq);

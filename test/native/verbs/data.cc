@@ -113,6 +113,47 @@ TEST_CASE("a datagram arrives behind the header of its sender, which can be answ
   CHECK(ibv_destroy_ah(ah) == 0);
 }
 
+TEST_CASE("functions that return an errno set errno, too") {
+  Pair pair;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  errno = 0;
+  CHECK(ibv_modify_qp(pair.a.qp, &attr, IBV_QP_STATE) == EINVAL);
+  CHECK(errno == EINVAL);
+  ibv_sge sge = Pair::Piece(pair.a, 0, 8);
+  ibv_send_wr request = pair.Request(IBV_WR_SEND, sge, pair.b);
+  request.num_sge = 1000;
+  errno = 0;
+  CHECK(Pair::Post(pair.a, request) == EINVAL);
+  CHECK(errno == EINVAL);
+  errno = 0;
+  CHECK(ibv_dealloc_pd(pair.device.pd) == EBUSY);
+  CHECK(errno == EBUSY);
+}
+
+TEST_CASE("an address has the 20 bits of a flow label that its header has room for") {
+  Pair pair(IBV_QPT_UD);
+  ibv_ah_attr address = pair.Address();
+  address.grh.flow_label = 0xffffffff;
+  ibv_ah* ah = ibv_create_ah(pair.device.pd, &address);
+  REQUIRE(ah != nullptr);
+  CHECK(ibv_destroy_ah(ah) == 0);
+}
+
+TEST_CASE("a request has inline data in place of its pieces, however little the program has asked for") {
+  Device device;
+  ibv_cq* cq = ibv_create_cq(device.context, 16, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {4, 4, 2, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = ibv_create_qp(device.pd, &init);
+  REQUIRE(qp != nullptr);
+  CHECK(init.cap.max_inline_data >= 32);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+}
+
 TEST_CASE("a local address outside of its region fails the request") {
   Pair pair;
   for (const int64_t at : {int64_t{-1}, int64_t{Pair::kBytes} - 7, int64_t{1} << 33}) {
@@ -136,4 +177,47 @@ TEST_CASE("a remote address outside of its region fails the request, and the pee
   CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR);
   CHECK(event.element.qp == pair.b.qp);
   ibv_ack_async_event(&event);
+}
+
+TEST_CASE("a queue pair that is reset leaves no completion, and another one keeps its own") {
+  Device device;
+  ibv_cq* cq = ibv_create_cq(device.context, 16, nullptr, nullptr, 0);
+  REQUIRE(cq != nullptr);
+  ibv_qp* qps[2];
+  const auto fail = [](ibv_qp* qp) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    const int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    REQUIRE(ibv_modify_qp(qp, &attr, init) == 0);
+    attr.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+  };
+  for (ibv_qp*& qp : qps) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {1, 16, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    qp = ibv_create_qp(device.pd, &init);
+    REQUIRE(qp != nullptr);
+    fail(qp);
+  }
+  // the queue's ring begins anew between some of them
+  for (uint64_t round = 0; round < 8; round++) {
+    for (uint64_t id = 0; id < 10; id++) {
+      ibv_recv_wr request{}, *bad;
+      request.wr_id = id;
+      REQUIRE(ibv_post_recv(qps[id % 2], &request, &bad) == 0);
+    }
+    CHECK(Completion(cq).wr_id == 0);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_modify_qp(qps[round % 2], &attr, IBV_QP_STATE) == 0);
+    for (uint64_t id = 1 + round % 2; id < 10; id += 2) CHECK(Completion(cq).wr_id == id);
+    ibv_wc wc;
+    CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+    fail(qps[round % 2]);
+  }
+  for (ibv_qp* qp : qps) CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
 }

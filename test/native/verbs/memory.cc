@@ -68,6 +68,45 @@ TEST_CASE("memory that is not mapped cannot be registered") {
   munmap(at, page);
 }
 
+TEST_CASE("a region that is registered anew keeps its keys, and posted requests do not reach its new memory") {
+  Pair pair;
+  std::vector<uint8_t> next(Pair::kBytes);
+  const uint32_t lkey = pair.b.mr->lkey, rkey = pair.b.mr->rkey;
+  pair.Receive(pair.b, 0, 8);
+  REQUIRE(ibv_rereg_mr(pair.b.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, next.data(), next.size(), 0) == 0);
+  CHECK(pair.b.mr->lkey == lkey);
+  CHECK(pair.b.mr->rkey == rkey);
+  ibv_sge sge = Pair::Piece(pair.a, 0, 8);
+  pair.a.memory[0] = 0x5a;
+  ibv_send_wr write = pair.Request(IBV_WR_RDMA_WRITE, sge, pair.b);
+  write.wr.rdma.remote_addr = reinterpret_cast<uintptr_t>(next.data()) + 16;
+  REQUIRE(Pair::Post(pair.a, write) == 0);
+  CHECK(Completion(pair.a.cq).status == IBV_WC_SUCCESS);
+  CHECK(next[16] == 0x5a);
+  ibv_send_wr send = pair.Request(IBV_WR_SEND, sge, pair.b);
+  REQUIRE(Pair::Post(pair.a, send) == 0);
+  CHECK(Completion(pair.b.cq).status == IBV_WC_LOC_PROT_ERR);
+  CHECK(Completion(pair.a.cq).status == IBV_WC_REM_OP_ERR);
+  CHECK(next[0] == 0);
+}
+
+TEST_CASE("a window that asks for local rights is bound as without them") {
+  Pair pair;
+  std::vector<uint8_t> memory(64);
+  ibv_mr* mr = ibv_reg_mr(pair.device.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+  REQUIRE(mr != nullptr);
+  ibv_mw* mw = ibv_alloc_mw(pair.device.pd, IBV_MW_TYPE_1);
+  REQUIRE(mw != nullptr);
+  ibv_mw_bind bind{};
+  bind.send_flags = IBV_SEND_SIGNALED;
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  bind.bind_info = {mr, start, memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
+  REQUIRE(ibv_bind_mw(pair.b.qp, mw, &bind) == 0);
+  CHECK(Completion(pair.b.cq).status == IBV_WC_SUCCESS);
+  CHECK(ibv_dealloc_mw(mw) == 0);
+  CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 TEST_CASE("requests from memory that was unmapped fail with a protection error") {
   for (const uint32_t bytes : {8u, 60000u}) {
     for (const ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
