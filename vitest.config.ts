@@ -2,8 +2,8 @@ import { configDefaults, defineConfig } from 'vitest/config';
 
 /** Tests that need the kernel, threads, processes or a browser. Single files elsewhere are named `*.host.test.ts`. */
 const HOST = ['test/{cli,examples,web}/**/*.test.ts', 'test/**/*.host.test.ts'];
-/** Tests with foreign programs in a virtual machine. */
-const PEERS = ['test/interop/**/*.test.ts'];
+/** Tests with foreign programs, most of them in a virtual machine. */
+const PEERS = ['test/{interop,programs}/**/*.test.ts'];
 
 /** Verbs, connections and sockets, once more with a thread of its own for each card (test/verbs/pair.ts). */
 const IN_WORKER_MODE = [

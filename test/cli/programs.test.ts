@@ -1,30 +1,19 @@
 // `wasm-roce run`: stock programs of libibverbs, unchanged, on cards of their own.
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { PeerNamespace } from '../link/netns.js';
-import { ROOT } from '../repo/sources.js';
-import { type Ended, type Running, run, start } from './run.js';
+import { built, connected, LIBRARY, launch as launchOn, listening, listens, UNPRIVILEGED } from '../programs/ends.js';
+import { run, start } from './run.js';
 
-const LIBRARY = join(ROOT, `prebuilds/linux-${process.arch}/libwasmroce.so`);
-const built = { ok: existsSync(LIBRARY), reason: 'the library for C programs is not built: npm run build' };
 const tools = ['ibv_rc_pingpong', 'ibv_devinfo', 'ib_write_bw', 'rping', 'nsenter', 'setpriv'].map(programPrivilege);
 
-/** Runs a program without capabilities, but still as root: another user may not be allowed to read the project. */
-const UNPRIVILEGED = ['setpriv', '--inh-caps=-all', '--bounding-set=-all'];
 /** The entry of the GID table with the IPv4 address: the link-local one is before it. */
 const IPV4_GID = '1';
-
-/** Whether a process listens on a TCP port of its network namespace: state 0A of /proc/net/tcp. */
-function listens(pid: number, port: number): boolean {
-  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `;
-  const lines = ['tcp', 'tcp6'].flatMap((file) => readFileSync(`/proc/${pid}/net/${file}`, 'utf8').split('\n'));
-  return lines.some((line) => line.includes(local) && / 0A /.test(line));
-}
 
 describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () => {
   let host: PeerNamespace;
@@ -35,11 +24,8 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
 
   const [near, far] = ['10.200.0.1', '10.200.0.2'];
   let lastPort = 18_600;
-  const inside = () => ['nsenter', ...host.enter, ...UNPRIVILEGED];
-  const launch = (...words: string[]) => start(['run', '--interface', host.far, '--', ...words], { prefix: inside() });
-  const listening = async ({ pid }: Running, port: number) => {
-    await eventually(() => expect(listens(pid, port)).toBe(true));
-  };
+  const there = () => ({ interface: host.far, enter: ['nsenter', ...host.enter] });
+  const launch = (...words: string[]) => launchOn(there(), words);
 
   /** Runs both ends of ibv_rc_pingpong in the host's namespace. @returns their ends */
   async function pingpong(...options: string[]): Promise<Promise<unknown>> {
@@ -62,7 +48,11 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
 
   test('find the files of the device, and no others', async () => {
     const folder = '/sys/class/infiniband';
-    const script = ['ls $0 /dev/infiniband', 'cat $0/*/ports/1/gid_attrs/ndevs/0', 'test -c /dev/infiniband/uverbs0'];
+    const script = [
+      'ls $0 /dev/infiniband',
+      'cat $0/wroce0/ports/1/gid_attrs/ndevs/0',
+      'test -c /dev/infiniband/uverbs0',
+    ];
     const { status, stdout } = await launch('sh', '-c', script.join(';'), folder).ended;
     expect(stdout).toBe(`/dev/infiniband:\nrdma_cm\nuverbs0\n\n${folder}:\nwroce0\n${host.far}\n`);
     expect(status).toBe(0);
@@ -82,7 +72,7 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
   });
 
   test('keep their connections when the broker is killed, and later ones find the next broker', async () => {
-    const broker = start(['broker'], { prefix: inside() });
+    const broker = start(['broker'], { prefix: ['nsenter', ...host.enter, ...UNPRIVILEGED] });
     // else the programs would start one of their own
     await eventually(() => expect(host.sh('cat /proc/self/net/unix')).toContain('@wasm-roce/broker'));
     const pairs = Array.from({ length: 2 }, () => pingpong('-c', '-n', '12000'));
@@ -93,29 +83,13 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
     expect(await Promise.all(pairs)).toEqual(pairs.map(() => done));
   });
 
-  /**
-   * Runs a server and its client until the client finds the server there. Each client has a server of its own:
-   * perftest's makes two connections, and a client that fails between them leaves its server in the second.
-   * @returns the ends of both
-   */
-  async function connected(server: readonly string[], client: readonly string[]): Promise<[Ended, Ended]> {
-    let pause = 0;
-    return eventually(async () => {
-      const serving = launch(...server);
-      // nothing outside of the program shows that it listens
-      pause += 250;
-      await new Promise((resolve) => setTimeout(resolve, pause));
-      const ended = await launch(...client).ended;
-      if (ended.status !== 0) serving.child.kill('SIGKILL');
-      expect(ended).toMatchObject({ status: 0 });
-      return [await serving.ended, ended];
-    });
-  }
-
   test.each(['10.200.0.2', 'fd00:200::2'])('connect by rdma_cm on %s: rping', async (address) => {
     const words = ['rping', '-a', address, '-p', `${++lastPort}`, '-C', '50', '-V'];
-    const [server, client] = await connected([...words, '-s'], [...words, '-c']);
-    expect([server.status, client.status]).toEqual([0, 0]);
+    const [server] = await connected(
+      () => launch(...words, '-s'),
+      () => launch(...words, '-c'),
+    );
+    expect((await server.ended).status).toBe(0);
   });
 
   test('connect by rdma_cm to a server of Node on another host', async () => {
@@ -129,8 +103,11 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
 
   test('connect by rdma_cm to write: ib_write_bw -R', async () => {
     const words = ['ib_write_bw', '-R', '-p', `${++lastPort}`, '-n', '200', '-s', '4096', '--report_gbits'];
-    const [server, client] = await connected(words, [...words, far]);
-    expect([server.status, client.status]).toEqual([0, 0]);
+    const [server] = await connected(
+      () => launch(...words),
+      () => launch(...words, far),
+    );
+    expect((await server.ended).status).toBe(0);
   });
 
   test('have failures explained', async () => {
@@ -138,8 +115,7 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
     const words = ['ibv_rc_pingpong', '-g', IPV4_GID, '-p', `${port}`, '-n', '10000000'];
     const server = launch(...words);
     await listening(server, port);
-    const options = ['run', '--explain', '--interface', host.far, '--'];
-    const client = start([...options, ...words, '127.0.0.1'], { prefix: inside() });
+    const client = launchOn(there(), [...words, '127.0.0.1'], ['--explain']);
     // the server has its client then
     await eventually(() => expect(listens(server.pid, port)).toBe(false));
     await new Promise((resolve) => setTimeout(resolve, 200));

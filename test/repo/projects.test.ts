@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { imports, sources } from './sources.js';
 
 /** Tests of other projects, as in vitest.config.ts. */
-const OTHERS = /^test\/(cli|examples|interop|web)\/|\.host\.test\.ts$/;
+const OTHERS = /^test\/(cli|examples|interop|programs|web)\/|\.host\.test\.ts$/;
 /** Modules by which a test gets at processes, threads, sockets and browsers. */
 const OUTSIDE = /^(node:)?(child_process|cluster|dgram|net|tls|worker_threads)$|^playwright-core$/;
 
