@@ -210,6 +210,26 @@ describeIf(built, 'wasm-roce run', () => {
     expect(readFileSync(file, 'utf8')).not.toContain('of before');
   });
 
+  test('prints the variables that make programs use the card', async () => {
+    const { status, stdout } = await run(['run', '--print-env', '--interface', 'lo', '--explain']);
+    expect(status).toBe(0);
+    const names = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split('=')[0]);
+    expect(names).toEqual(['LD_PRELOAD', 'WASM_ROCE_BROKER_COMMAND', 'WASM_ROCE_INTERFACE', 'WASM_ROCE_EXPLAIN']);
+    expect(stdout).toContain(`LD_PRELOAD=${LIBRARY}\n`);
+  });
+
+  test.each([
+    [[], 'a program is missing'],
+    [['--print-env', 'true'], '--print-env runs no program: true'],
+  ])('refuses to run nothing, and to run a program beside its variables: %j', async (words, message) => {
+    const { status, stderr } = await run(['run', ...words]);
+    expect(status).toBe(2);
+    expect(stderr).toContain(message);
+  });
+
   test.each([
     [['--report', '/no/such/folder/report'], '--report /no/such/folder/report: ENOENT'],
     [['--stacks'], '--stacks needs --report'],

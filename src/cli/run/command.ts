@@ -14,6 +14,7 @@ interface Flags {
   readonly explain?: true;
   readonly report?: string;
   readonly stacks?: true;
+  readonly printEnv?: true;
 }
 
 /** Statuses of a shell for a program that cannot be run. */
@@ -41,33 +42,47 @@ export function runCommand(program: Command): void {
     .command('run')
     .summary('run a program of libibverbs, unchanged')
     .description('Runs a program that uses libibverbs (C, C++, Rust, Go, Python) on a card of its own.')
-    .argument('<program>', 'the program')
+    .argument('[program]', 'the program')
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
     .option('--explain', 'say on stderr why a request of the program has failed')
     .option('--report <file>', 'write a report when it ends, to a file or - (stderr)')
+    .option('--print-env', 'print the variables of its environment as lines NAME=value, and run nothing')
     .option('--stacks', 'with --report: name the calls that made the objects that it leaves')
     .passThroughOptions()
     .addHelpText('after', HELP)
-    .action((name: string, args: string[], flags: Flags) => run(name, args, flags));
+    .action((name: string | undefined, args: string[], flags: Flags) => run(name, args, flags));
 }
 
-async function run(name: string, args: readonly string[], flags: Flags): Promise<void> {
-  const library = packageFile(`prebuilds/linux-${process.arch}/libwasmroce.so`);
-  if (!existsSync(library))
-    throw new CliError(Exit.ENVIRONMENT, `the package has no library for ${process.platform} on ${process.arch}`);
+async function run(name: string | undefined, args: readonly string[], flags: Flags): Promise<void> {
+  if (flags.stacks && flags.report === undefined) throw new CliError(Exit.USAGE, '--stacks needs --report');
+  if ((name === undefined) !== (flags.printEnv === true))
+    throw new CliError(
+      Exit.USAGE,
+      `${name === undefined ? 'a program is missing' : `--print-env runs no program: ${name}`}`,
+    );
+  const settings = environment(flags);
+  if (name === undefined) {
+    for (const [variable, value] of Object.entries(settings)) process.stdout.write(`${variable}=${value}\n`);
+    return;
+  }
   const path = findProgram(name);
   if (path === undefined) throw new CliError(NOT_FOUND, `${name}: there is no such program`, { code: 'ENOENT' });
   const reason = unreachable(path);
   if (reason !== undefined) throw new CliError(NOT_EXECUTABLE, `${name} cannot be run on the card: ${reason}`);
-  if (flags.stacks && flags.report === undefined) throw new CliError(Exit.USAGE, '--stacks needs --report');
-  await spawned(path, name, args, {
-    ...process.env,
+  await spawned(path, name, args, { ...process.env, ...settings, WASM_ROCE_RUNNER: `${process.pid}` });
+}
+
+/** Returns the variables that make a program use the library. */
+function environment(flags: Flags): Record<string, string> {
+  const library = packageFile(`prebuilds/linux-${process.arch}/libwasmroce.so`);
+  if (!existsSync(library))
+    throw new CliError(Exit.ENVIRONMENT, `the package has no library for ${process.platform} on ${process.arch}`);
+  return {
     LD_PRELOAD: [library, process.env.LD_PRELOAD].filter(Boolean).join(':'),
     WASM_ROCE_BROKER_COMMAND: process.env.WASM_ROCE_BROKER_COMMAND ?? shellWords(brokerCommandLine()),
-    WASM_ROCE_RUNNER: `${process.pid}`,
     ...settingsOf(flags),
-  });
+  };
 }
 
 /** Returns the variables of the library for the options that are given. */
