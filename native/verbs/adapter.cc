@@ -115,10 +115,13 @@ Adapter::Adapter(const Port& port)
 
 bool Adapter::Start() {
   if (memory_ == nullptr) return Refuse("the card has no memory: %s", strerror(errno));
-  if (!OpenSockets() || !OpenCard()) return false;
+  if (!OpenSockets()) return false;
+  capture_ = Capture::Open(port_.Name());
+  if (!OpenCard()) return false;
   const FrameLayout layout = Layout();
   tx_.Attach(memory_, layout.tx);
   sockets_.Attach(memory_, kCardMemory, layout);
+  if (capture_ != nullptr) capture_->Attach(memory_, layout);
   if (const int error = CatchFaults()) return Refuse("no handler of faults: %s", strerror(error));
   wakeFd_ = OpenEventfd();
   if (wakeFd_ < 0) return Refuse("no eventfd: %s", strerror(-wakeFd_));
@@ -181,8 +184,12 @@ bool Adapter::OpenCard() {
 }
 
 void Adapter::SetLink() {
-  const uint32_t packets = usesGso_ ? kBurstPackets : 0, bytes = usesGso_ ? kBurstBytes : 0;
-  const uint32_t port = broker_.HasJoined() ? 0u : +LinkFlag::FIXED_SOURCE_PORT, flags = LinkFlag::ICRC_OFFLOAD | port;
+  // a capture has whole packets: the link neither cuts them out of larger ones nor completes them
+  const bool isWhole = capture_ != nullptr;
+  const bool usesGso = usesGso_ && !isWhole;
+  const uint32_t packets = usesGso ? kBurstPackets : 0, bytes = usesGso ? kBurstBytes : 0;
+  const uint32_t port = broker_.HasJoined() ? 0u : +LinkFlag::FIXED_SOURCE_PORT;
+  const uint32_t flags = port | (isWhole ? 0u : +LinkFlag::ICRC_OFFLOAD);
   Call([=](w2c_card* card) { w2c_card_setLink(card, flags, kRocePort, packets, bytes); });
 }
 
@@ -192,7 +199,8 @@ FrameLayout Adapter::Layout() {
     tx = w2c_card_txRing(card);
     rx = w2c_card_rxRing(card);
   });
-  return {LayoutOf(tx), LayoutOf(rx), kRxSlotBytes, 1};
+  const bool isWhole = capture_ != nullptr;
+  return {LayoutOf(tx), LayoutOf(rx), isWhole ? kTxSlotBytes : kRxSlotBytes, isWhole ? 0u : 1u};
 }
 
 RingLayout Adapter::LayoutOf(uint32_t ring) const {
@@ -313,6 +321,7 @@ uint32_t Adapter::Turn(bool receives) {
   const int64_t time = MonotonicTime();
   if (receives) lookedAt_ = time;
   uint32_t moved = receives ? sockets_.Receive() : 0;
+  if (capture_ != nullptr) capture_->Received();
   const auto now = static_cast<double>(time);
   Call([&](w2c_card* card) {
     moved += w2c_card_rx(card, now, kTurnFrames);
@@ -325,12 +334,20 @@ uint32_t Adapter::Turn(bool receives) {
     DropLostMemory();
     return moved;
   }
-  const int32_t sent = sockets_.Send();
+  const int32_t sent = Send();
   DropLostMemory();
   if (sent >= 0) return moved + static_cast<uint32_t>(sent);
   usesGso_ = false;
   SetLink();
   return moved + static_cast<uint32_t>(~sent);
+}
+
+int32_t Adapter::Send() {
+  if (capture_ == nullptr) return sockets_.Send();
+  capture_->BeforeSend();
+  const int32_t sent = sockets_.Send();
+  capture_->Sent();
+  return sent;
 }
 
 /// Memory that the program has unmapped loses its keys, so that the requests that use it fail.
@@ -460,6 +477,7 @@ void Adapter::AfterForkInChild() {
     inherited->hasFailed_ = true;
     inherited->sockets_.Close();
     inherited->broker_.Leave();
+    inherited->capture_.reset();
     close(inherited->wakeFd_);
     close(inherited->lookFd_);
     inherited->mutex_.unlock();

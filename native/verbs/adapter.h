@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "broker.h"
+#include "capture.h"
 #include "card/instance.h"
 #include "card/trap.h"
 #include "core/clock.h"
@@ -130,6 +131,7 @@ class Adapter {
   FrameLayout Layout();
   RingLayout LayoutOf(uint32_t ring) const;
   uint32_t Turn(bool receives);
+  int32_t Send();
   void DispatchEvents();
   void DropLostMemory();
   void KeepBroker();
@@ -159,6 +161,8 @@ class Adapter {
   UdpSockets sockets_;
   Broker broker_;
   SourcePorts sourcePorts_;
+  /// Null: the program's frames are not captured.
+  std::unique_ptr<Capture> capture_;
   Events events_;
   KeyTable keys_;
   Groups groups_;

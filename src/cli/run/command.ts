@@ -1,6 +1,6 @@
 /** `wasm-roce run`: runs an unchanged program of libibverbs on a card of its own. */
 import { spawn } from 'node:child_process';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
@@ -13,6 +13,7 @@ interface Flags {
   readonly interface?: string;
   readonly explain?: true;
   readonly report?: string;
+  readonly pcap?: string;
   readonly stacks?: true;
   readonly printEnv?: true;
 }
@@ -46,6 +47,7 @@ export function runCommand(program: Command): void {
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
     .option('--explain', 'say on stderr why a request of the program has failed')
+    .option('--pcap <file>', 'write the frames of its processes to a pcapng file for Wireshark')
     .option('--report <file>', 'write a report when it ends, to a file or - (stderr)')
     .option('--print-env', 'print the variables of its environment as lines NAME=value, and run nothing')
     .option('--stacks', 'with --report: name the calls that made the objects that it leaves')
@@ -86,22 +88,23 @@ function environment(flags: Flags): Record<string, string> {
 }
 
 /** Returns the variables of the library for the options that are given. */
-function settingsOf({ interface: name, explain, report, stacks }: Flags): Record<string, string> {
+function settingsOf({ interface: name, explain, report, pcap, stacks }: Flags): Record<string, string> {
   return {
     ...(name !== undefined && { WASM_ROCE_INTERFACE: name }),
     ...(explain && { WASM_ROCE_EXPLAIN: '1' }),
-    ...(report !== undefined && { WASM_ROCE_REPORT: newReport(report) }),
+    ...(report !== undefined && { WASM_ROCE_REPORT: report === '-' ? report : emptied('--report', report) }),
+    ...(pcap !== undefined && { WASM_ROCE_PCAP: emptied('--pcap', pcap) }),
     ...(stacks && { WASM_ROCE_STACKS: '1' }),
   };
 }
 
-/** Begins a report: programs append to it, wherever they are. @returns its path, or - for stderr */
-function newReport(file: string): string {
-  if (file === '-') return file;
+/** Empties a file of an option: programs append to it, wherever they are. @returns its path */
+function emptied(option: string, file: string): string {
   try {
-    writeFileSync(file, '');
+    // a pipe, say, is as its reader has made it
+    if (statSync(file, { throwIfNoEntry: false })?.isFile() !== false) writeFileSync(file, '', { mode: 0o600 });
   } catch (error) {
-    throw new CliError(Exit.USAGE, `--report ${file}: ${(error as Error).message}`);
+    throw new CliError(Exit.USAGE, `${option} ${file}: ${(error as Error).message}`);
   }
   return resolve(file);
 }
