@@ -3,7 +3,9 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { readCapture } from '../../src/probe/capture/read.js';
+import { icrc } from '../../src/probe/packet/icrc.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege, testIf } from '../kit/privileges.js';
 import { PeerNamespace } from '../link/netns.js';
@@ -111,22 +113,47 @@ describeIf(all(built, netPrivilege(), ...tools), 'programs of libibverbs', () =>
   });
 
   test('have failures explained', async () => {
-    const port = ++lastPort;
-    const words = ['ibv_rc_pingpong', '-g', IPV4_GID, '-p', `${port}`, '-n', '10000000'];
-    const server = launch(...words);
-    await listening(server, port);
-    const client = launchOn(there(), [...words, '127.0.0.1'], ['--explain']);
-    // the server has its client then
-    await eventually(() => expect(listens(server.pid, port)).toBe(false));
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    server.child.kill('SIGKILL');
-    const { stderr } = await client.ended;
+    const words = ['ibv_rc_pingpong', '-g', IPV4_GID, '-n', '10000000'];
+    // a server that ends between its acknowledgement and its answer leaves a client that waits, and does not fail
+    const { stderr } = await eventually(async () => {
+      const port = ++lastPort;
+      const server = launch(...words, '-p', `${port}`);
+      await listening(server, port);
+      const client = launchOn(there(), [...words, '-p', `${port}`, '127.0.0.1'], ['--explain']);
+      // the server has its client then
+      await eventually(() => expect(listens(server.pid, port)).toBe(false));
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      server.child.kill('SIGKILL');
+      const waits = setTimeout(() => client.child.kill('SIGKILL'), 5000);
+      const ended = await client.ended;
+      clearTimeout(waits);
+      expect(ended.status).toBe(1);
+      return ended;
+    });
     const lines = stderr.split('\n').filter((line) => line.startsWith('wasm-roce: '));
     expect(lines).toEqual([
       expect.stringMatching(
         /SEND \(wr_id 2\) on qp 0x\w{6} to 10.200.0.2 qp 0x\w{6} failed with RETRY_EXC_ERR: the peer did not .*timeouts of 67.1 ms\)$/,
       ),
     ]);
+  });
+
+  test('have the whole frames of all their processes captured in one file, in both directions', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'wasm-roce-run-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const [pcap, words] = [join(folder, 'both.pcapng'), `ibv_rc_pingpong -g ${IPV4_GID} -p ${++lastPort} -n 20 -c`];
+    const script = `${words} & until ${words} 127.0.0.1; do sleep 0.1; done; wait`;
+    const { status } = await launchOn(there(), ['sh', '-c', script], ['--pcap', pcap]).ended;
+    expect(status).toBe(0);
+    const { packets, remarks } = readCapture(pcap);
+    expect(remarks).toEqual([]);
+    const isWhole = ({ data }: { data: Uint8Array }) =>
+      icrc(data.subarray(14, -4)) === Buffer.from(data).readUInt32BE(data.length - 4);
+    expect(packets.filter((packet) => !isWhole(packet))).toEqual([]);
+    // 20 messages of 4096 bytes each way, in packets of 1024, which one process sends and the other one receives
+    const sends = packets.filter(({ data }) => (data[42] as number) <= 4);
+    for (const direction of [1, 2])
+      expect(sends.filter((packet) => packet.direction === direction).length).toBeGreaterThanOrEqual(160);
   });
 
   test('pass the option of a program that begins with a dash, and end with its status', async () => {
@@ -232,6 +259,7 @@ describeIf(built, 'wasm-roce run', () => {
 
   test.each([
     [['--report', '/no/such/folder/report'], '--report /no/such/folder/report: ENOENT'],
+    [['--pcap', '/no/such/folder/pcap'], '--pcap /no/such/folder/pcap: ENOENT'],
     [['--stacks'], '--stacks needs --report'],
   ])('refuses %j', async (options, message) => {
     const { status, stderr } = await run(['run', ...options, 'true']);
