@@ -7,6 +7,7 @@
 
 #include "card_codes.h"
 #include "cardcall.h"
+#include "librarypath.h"
 #include "limits.h"
 #include "objects.h"
 
@@ -86,9 +87,7 @@ int DestroyHandle(Adapter& adapter, uint32_t handle) {
 bool IsOwnOfLibrdmacm(const void* caller, const ibv_ah_attr& attr) {
   Dl_info library;
   if (attr.is_global != 0 || attr.dlid != 0 || dladdr(caller, &library) == 0) return false;
-  const char* slash = strrchr(library.dli_fname, '/');
-  const char* name = slash == nullptr ? library.dli_fname : slash + 1;
-  return strncmp(name, "librdmacm.so", strlen("librdmacm.so")) == 0;
+  return IsLibrary(library.dli_fname, "librdmacm.so");
 }
 
 ibv_ah_attr WithOwnGid(const Adapter& adapter, ibv_ah_attr attr) {

@@ -1,8 +1,8 @@
 // Programs that open libibverbs while they run, by name or path, get this library, and its functions by any version.
 #include <dlfcn.h>
-#include <cstring>
 
 #include "abi.h"
+#include "librarypath.h"
 #include "next.h"
 
 namespace {
@@ -20,11 +20,7 @@ BEFORE_SANITIZERS bool BeginsWith(const char* text, const char* with) {
   return true;
 }
 
-bool IsLibibverbs(const char* name) {
-  if (name == nullptr) return false;
-  const char* slash = strrchr(name, '/');
-  return BeginsWith(slash == nullptr ? name : slash + 1, kLibibverbs);
-}
+bool IsLibibverbs(const char* name) { return name != nullptr && IsLibrary(name, kLibibverbs); }
 
 /// Returns the path of this library.
 const char* Self() {
