@@ -305,8 +305,8 @@ function datagramAttributes(state: number): UserQpAttributes {
 }
 
 /**
- * Waits until a call has begun: what is wrong with its arguments or the state of the id is an error of the command, and
- * what fails later comes as an event.
+ * Waits until a call has begun. Wrong arguments and a wrong state of the id fail the command; later failures come as
+ * events.
  */
 const begun = async (call: Promise<unknown>): Promise<void> => {
   await Promise.race([call, undefined]);

@@ -58,21 +58,17 @@ export function runCommand(program: Command): void {
 
 async function run(name: string | undefined, args: readonly string[], flags: Flags): Promise<void> {
   if (flags.stacks && flags.report === undefined) throw new CliError(Exit.USAGE, '--stacks needs --report');
-  if ((name === undefined) !== (flags.printEnv === true))
-    throw new CliError(
-      Exit.USAGE,
-      `${name === undefined ? 'a program is missing' : `--print-env runs no program: ${name}`}`,
-    );
-  const settings = environment(flags);
-  if (name === undefined) {
-    for (const [variable, value] of Object.entries(settings)) process.stdout.write(`${variable}=${value}\n`);
+  if (flags.printEnv) {
+    if (name !== undefined) throw new CliError(Exit.USAGE, `--print-env runs no program: ${name}`);
+    for (const [variable, value] of Object.entries(environment(flags))) process.stdout.write(`${variable}=${value}\n`);
     return;
   }
+  if (name === undefined) throw new CliError(Exit.USAGE, 'a program is missing');
   const path = findProgram(name);
   if (path === undefined) throw new CliError(NOT_FOUND, `${name}: there is no such program`, { code: 'ENOENT' });
   const reason = unreachable(path);
   if (reason !== undefined) throw new CliError(NOT_EXECUTABLE, `${name} cannot be run on the card: ${reason}`);
-  await spawned(path, name, args, { ...process.env, ...settings, WASM_ROCE_RUNNER: `${process.pid}` });
+  await spawned(path, name, args, { ...process.env, ...environment(flags), WASM_ROCE_RUNNER: `${process.pid}` });
 }
 
 /** Returns the variables that make a program use the library. */
