@@ -87,7 +87,7 @@ describeIf(all(built, netPrivilege(), programPrivilege('bash'), programPrivilege
     }
   });
 
-  const pyverbs = { ok: readPyverbs(), reason: 'python3-pyverbs is not installed' };
+  const pyverbs = { ok: hasPyverbs(), reason: 'python3-pyverbs is not installed' };
   testIf(pyverbs, 'runs the program of the page in Python', () => {
     const [program = ''] = blocks('python');
     const env = { PATH: process.env.PATH, ...environmentAfter() };
@@ -95,7 +95,7 @@ describeIf(all(built, netPrivilege(), programPrivilege('bash'), programPrivilege
   });
 });
 
-function readPyverbs(): boolean {
+function hasPyverbs(): boolean {
   try {
     execFileSync('/usr/bin/python3', ['-c', 'import pyverbs.device'], { stdio: 'ignore' });
     return true;

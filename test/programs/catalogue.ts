@@ -42,7 +42,7 @@ function pingpongs(tool: string, ways: Readonly<Record<string, Partial<Way> & { 
   });
 }
 
-const NO_REFUSALS = {
+const OF_ALL_PINGPONGS = {
   plain: { core: true },
   '`-c`': { options: '-c' },
   '`-e`': { options: '-e' },
@@ -69,19 +69,19 @@ const RDMA_CORE: Program[] = [
     name: 'ibv_rc_pingpong',
     package: 'ibverbs-utils',
     ways: pingpongs('ibv_rc_pingpong', {
-      ...NO_REFUSALS,
+      ...OF_ALL_PINGPONGS,
       '`-N`': { options: '-N' },
       '`-o` (on-demand paging)': { options: '-o', refused: /isn't ODP capable/ },
       '`-j` (device memory)': { options: '-j', refused: /doesn't support dm allocation/ },
     }),
   },
-  { name: 'ibv_uc_pingpong', package: 'ibverbs-utils', ways: pingpongs('ibv_uc_pingpong', NO_REFUSALS) },
+  { name: 'ibv_uc_pingpong', package: 'ibverbs-utils', ways: pingpongs('ibv_uc_pingpong', OF_ALL_PINGPONGS) },
   {
     name: 'ibv_ud_pingpong',
     package: 'ibverbs-utils',
-    ways: pingpongs('ibv_ud_pingpong -s 1024', NO_REFUSALS),
+    ways: pingpongs('ibv_ud_pingpong -s 1024', OF_ALL_PINGPONGS),
   },
-  { name: 'ibv_srq_pingpong', package: 'ibverbs-utils', ways: pingpongs('ibv_srq_pingpong', NO_REFUSALS) },
+  { name: 'ibv_srq_pingpong', package: 'ibverbs-utils', ways: pingpongs('ibv_srq_pingpong', OF_ALL_PINGPONGS) },
   {
     name: 'ibv_xsrq_pingpong',
     package: 'ibverbs-utils',

@@ -1,9 +1,6 @@
 /** The page that says which programs run. */
 import { type Program, PYVERBS_MODULES, type Way } from './catalogue.js';
 
-/** Packages of the programs, whose versions the page has. */
-export const PYVERBS_PACKAGE = 'python3-pyverbs';
-
 const HEAD = `# Programs that run
 
 The tests run these programs of Debian 12, unchanged, under [\`wasm-roce run\`](programs.md): without privileges, the
@@ -24,7 +21,7 @@ const row = (...cells: readonly string[]) => `| ${cells.join(' | ')} |`;
  * @param programs the programs with the ways that have been found to run @param versionOf the version of a package
  */
 export function tableOf(programs: readonly Program[], versionOf: (name: string) => string): string {
-  const packages = [...new Set(programs.map((program) => program.package)), PYVERBS_PACKAGE];
+  const packages = [...new Set(programs.map((program) => program.package)), 'python3-pyverbs'];
   const names = (ways: readonly Way[]) => ways.map(({ name }) => name).join(', ');
   const rows = programs.map(({ name, ways }) =>
     row(name, names(ways.filter(({ refused }) => !refused)), names(ways.filter(({ refused }) => refused))),
