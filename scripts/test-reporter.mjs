@@ -1,4 +1,4 @@
-// A vitest reporter. Prints why tests were skipped, and keeps a report of its run in the file WASM_ROCE_REPORT: after
+// A vitest reporter. Prints why tests were skipped, and keeps a report of its run in the file WASM_ROCE_TEST_REPORT: after
 // each test file, so that a run that is ended early has reported what it did. scripts/test.mjs adds the reports up.
 import { writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
@@ -11,7 +11,9 @@ function reasonOf(test) {
   return test.result().note ?? /\[skipped: (.*?)\]/.exec(test.fullName)?.[1] ?? 'no reason given';
 }
 
-const firstLine = (errors) => (errors?.[0]?.message ?? 'no error given').trim().split('\n', 1)[0];
+/** Lines of an error: a program that failed says why on its stderr, below its command. */
+const MOST_LINES = 12;
+const firstLines = (errors) => (errors?.[0]?.message ?? 'no error given').trim().split('\n', MOST_LINES).join('\n');
 const placeOf = ({ project, moduleId }) => ({ project: project.name, file: relative(project.config.root, moduleId) });
 
 /** Returns the results of a file. A failed hook or import beside no failed test counts as one failure. */
@@ -25,15 +27,15 @@ function resultsOf(module) {
     const { state, errors } = test.result();
     // A test without a result did not run.
     if (state === 'failed' || state === 'pending')
-      results.failures.push({ name: test.fullName, error: firstLine(errors) });
+      results.failures.push({ name: test.fullName, error: firstLines(errors) });
     else results[state]++;
     if (state === 'passed' && test.diagnostic()?.flaky)
-      results.repeated.push({ name: test.fullName, error: firstLine(errors) });
+      results.repeated.push({ name: test.fullName, error: firstLines(errors) });
   }
   // vitest repeats tests, never hooks: it skips the tests of a suite whose beforeAll failed.
   if (module.state() === 'failed' && results.failures.length === 0) {
     const errors = [module, ...module.children.allSuites()].flatMap((suite) => suite.errors());
-    results.failures.push({ error: firstLine(errors) });
+    results.failures.push({ error: firstLines(errors) });
     results.hasFailedHook = true;
   }
   return results;
@@ -66,7 +68,8 @@ export default class TestReporter {
   #skipped = new Map();
 
   #write() {
-    if (process.env.WASM_ROCE_REPORT) writeFileSync(process.env.WASM_ROCE_REPORT, JSON.stringify(this.#report));
+    if (process.env.WASM_ROCE_TEST_REPORT)
+      writeFileSync(process.env.WASM_ROCE_TEST_REPORT, JSON.stringify(this.#report));
   }
 
   onTestModuleQueued(module) {
@@ -94,8 +97,8 @@ export default class TestReporter {
     // vitest does not say that a file has ended if it could not be imported.
     for (const module of modules) if (module.state() === 'failed') this.onTestModuleEnd(module);
     for (const error of errors) {
-      if (HICCUP.test(error.message)) this.#report.hiccups.push({ error: firstLine([error]) });
-      else this.#report.failures.push({ error: `outside of tests: ${firstLine([error])}` });
+      if (HICCUP.test(error.message)) this.#report.hiccups.push({ error: firstLines([error]) });
+      else this.#report.failures.push({ error: `outside of tests: ${firstLines([error])}` });
     }
     this.#report.isWhole = this.#report.running.length === 0;
     this.#write();

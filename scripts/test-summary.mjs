@@ -53,7 +53,9 @@ export function watchMachine() {
   };
 }
 
-const cut = (text) => (text.length > WIDTH ? `${text.slice(0, WIDTH)}…` : text);
+const cutLine = (text) => (text.length > WIDTH ? `${text.slice(0, WIDTH)}…` : text);
+/** Cuts each line of a text, and indents all but the first. */
+const cut = (text) => text.split('\n').map(cutLine).join('\n    ');
 const placeOf = ({ project, file, name }) => cut([`${project} ${file}`, name].filter(Boolean).join(' > '));
 
 /** Returns the command that runs a failed test alone. vitest takes the title as a regular expression. */

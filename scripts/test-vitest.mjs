@@ -44,7 +44,7 @@ async function once({ node, args, files = [], env: more }, { groups, report, isA
   const { net } = privateNet();
   const forks = net === 'private' ? ['--import', FORKS] : [];
   const words = [...forks, VITEST, 'run', '--reporter=default', `--reporter=${REPORTER}`, ...args, ...files];
-  const env = { ...process.env, ...more, WASM_ROCE_NET: net, WASM_ROCE_REPORT: report };
+  const env = { ...process.env, ...more, WASM_ROCE_NET: net, WASM_ROCE_TEST_REPORT: report };
   const known = kernelDeaths();
   const lastWords = [];
   const onLine = (line) => LAST_WORDS.test(line) && lastWords.push(line.trim());

@@ -1,5 +1,5 @@
 /** The tests of the native code in C++ (doctest), and its fuzzer, each built with sanitizers: see CMakeLists.txt. */
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -17,9 +17,13 @@ const ENV = {
   TSAN_OPTIONS: 'exitcode=99:halt_on_error=1',
 };
 
+/** @throws Error with the command, its status or signal, and the output of the program */
 function run(program: string, ...args: string[]): string {
   // the thread sanitizer of older compilers knows no randomized mappings
-  return execFileSync('setarch', ['-R', program, ...args], { env: ENV, encoding: 'utf8', stdio: 'pipe' });
+  const words = ['-R', program, ...args];
+  const { status, signal, error, stdout, stderr } = spawnSync('setarch', words, { env: ENV, encoding: 'utf8' });
+  if (status !== 0) throw new Error(`setarch ${words.join(' ')}: ${error ?? signal ?? status}\n${stderr}${stdout}`);
+  return stdout;
 }
 
 /** Returns the titles of a program's tests. */
