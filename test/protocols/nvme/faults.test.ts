@@ -1,4 +1,5 @@
 // Hosts that do not keep to the rules: each gets the status that the specification names, or loses its own controller.
+import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { connect, createTarget, type NvmeTarget } from '../../../src/nvme.js';
 import { Status } from '../../../src/protocols/nvme/status.js';
@@ -262,6 +263,15 @@ test('a host that is silent for longer than its keep-alive timeout is disconnect
   const host = await admin(150);
   await eventually(() => expect(host.hasEnded).toBe(true));
   expect(faults[0]).toMatch(/^ETIMEDOUT: the host was silent for \d+ ms$/);
+});
+
+test('each interval of the keep-alive timeout needs one command of the host, at any time in it', async () => {
+  const host = await admin(150);
+  await setTimeout(250);
+  expect((await host.ask({ opcode: AdminOpcode.KEEP_ALIVE })).status).toBe(0);
+  await setTimeout(160);
+  expect([host.hasEnded, faults]).toEqual([false, []]);
+  await eventually(() => expect(host.hasEnded).toBe(true));
 });
 
 test('random capsules end their own controllers alone', async () => {

@@ -45,6 +45,8 @@ const KEPT_FEATURES: ReadonlySet<number> = new Set([0x01, 0x02, 0x04, 0x05, 0x08
 
 /** Result of Abort: the command was not aborted. */
 const NOT_ABORTED = 1n;
+/** The longest time that Node.js's timers wait (ms). */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** Time that a host without keep-alives may be silent, if it only asks for the discovery log (ms). */
 const DISCOVERY_SILENCE_MS = 120_000;
 
@@ -348,15 +350,22 @@ export class Controller {
     for (const namespace of [...this.subsystem.namespaces.values()]) if (!namespace.isReadOnly) await namespace.flush();
   }
 
-  /** Ends the controller when the host is silent for too long. */
+  /**
+   * Begins an interval of the keep-alive timeout. The controller ends if no command comes within it, else another
+   * begins, as in Linux's target. A limit on the time since the last command would be too strict: Linux's host sends a
+   * keep-alive up to half of the timeout after the last completion, and a lost frame costs it 2 s more.
+   */
   #watch(): void {
     clearTimeout(this.#timer);
     const most = this.#keepAliveMs || (this.#init.discoveryLog ? DISCOVERY_SILENCE_MS : 0);
     if (most === 0 || this.#hasEnded) return;
-    const silent = performance.now() - this.#lastCommand;
-    if (silent >= most) this.end(new VerbsError('ETIMEDOUT', `the host was silent for ${Math.round(silent)} ms`));
-    // Node.js has no longer timers
-    else this.#timer = setTimeout(() => this.#watch(), Math.min(most - silent, 2 ** 31 - 1)).unref();
+    const begun = performance.now();
+    const look = () => {
+      const silent = performance.now() - this.#lastCommand;
+      if (this.#lastCommand >= begun) this.#watch();
+      else this.end(new VerbsError('ETIMEDOUT', `the host was silent for ${Math.round(silent)} ms`));
+    };
+    this.#timer = setTimeout(look, Math.min(most, LONGEST_TIMER_MS)).unref();
   }
 }
 
