@@ -38,7 +38,7 @@ int ErrorSocket::Open(const sockaddr_in6& address) {
 int ErrorSocket::Bind(const sockaddr_in6& address) {
   isIpv6_ = IsIpv6(address);
   scopeId_ = isIpv6_ ? address.sin6_scope_id : 0;
-  fd_ = socket(address.sin6_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  fd_ = KernelSocket(address.sin6_family, SOCK_DGRAM | SOCK_NONBLOCK);
   if (fd_ < 0) return -errno;
   auto set = [&](int level, int option, int value) { return setsockopt(fd_, level, option, &value, sizeof value); };
   const bool isSet = isIpv6_ ? set(IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0 && set(IPPROTO_IPV6, IPV6_RECVERR, 1) == 0 &&

@@ -1,11 +1,16 @@
 #include "fd.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstdint>
 
 #include "lastframes.h"
+
+int KernelSocket(int domain, int type, int protocol) {
+  return static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
+}
 
 void SetReceiveBuffer(int fd, int bytes) {
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0)

@@ -4,6 +4,10 @@
 /// IPV6_FREEBIND, which libc's headers lack.
 constexpr int kIpv6FreeBind = 78;
 
+/// Opens a socket, which an exec closes, by the kernel's own call: librspreload.so, and other libraries that stand in
+/// front of libc's `socket`, would give a program's RDMA sockets to the adapter that carries them.
+/// @return the file descriptor, or -1, which sets errno
+int KernelSocket(int domain, int type, int protocol = 0);
 /// Sets the size of a socket's receive buffer in bytes, beyond the system's limit if the process has CAP_NET_ADMIN.
 void SetReceiveBuffer(int fd, int bytes);
 void SetSendBuffer(int fd, int bytes);

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fd.h"
 #include "udpmessage.h"
 
 namespace {
@@ -264,6 +265,6 @@ void SendLastFramesAtSignals() {
 }
 
 int OpenSendingPacketSocket() {
-  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = KernelSocket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK);
   return fd < 0 ? -errno : fd;
 }

@@ -28,7 +28,7 @@ bool Ends(const uint8_t* bytes, size_t length) {
 }  // namespace
 
 int NetlinkExchange(int protocol, const uint8_t* request, size_t bytes, std::vector<uint8_t>& reply) {
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+  int fd = KernelSocket(AF_NETLINK, SOCK_RAW, protocol);
   if (fd < 0) return -errno;
   // The kernel replies before sendto returns. The timeout is for the case that it does not.
   const timeval limit{1, 0};
@@ -52,7 +52,7 @@ int NetlinkExchange(int protocol, const uint8_t* request, size_t bytes, std::vec
 }
 
 int NetlinkListen(uint32_t groups) {
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+  int fd = KernelSocket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK, NETLINK_ROUTE);
   if (fd < 0) return -errno;
   sockaddr_nl own{};
   own.nl_family = AF_NETLINK;

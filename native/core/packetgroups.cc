@@ -23,7 +23,7 @@ int SetMac(int fd, const uint8_t* mac, int ifindex, int option) {
 }  // namespace
 
 int PacketGroups::Join(int fd, const PacketGroup& group, int ifindex) {
-  int udp = socket(group.isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int udp = KernelSocket(group.isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM);
   if (udp < 0) return -errno;
   int result = SetMembership(udp, group.address, group.isIpv6, ifindex, true);
   if (result == 0) result = SetMac(fd, group.mac, ifindex, PACKET_ADD_MEMBERSHIP);

@@ -57,7 +57,7 @@ int PacketSocket::Open(int ifindex, const uint8_t (&mac)[ETH_ALEN], int bufferBy
 
 int PacketSocket::OpenSocket(int ifindex, int bufferBytes) {
   // Protocol 0: nothing arrives before the filter is attached and the socket is bound.
-  fd_ = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  fd_ = KernelSocket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK);
   if (fd_ < 0) return -errno;
   const int on = 1;
   if (AttachFilter(fd_, kRoceFilter) != 0 ||

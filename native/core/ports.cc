@@ -8,7 +8,7 @@
 #include "roce_filter.h"
 
 int BoundPorts::Bind(const sockaddr_in6& address, bool isShared) {
-  int fd = socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int fd = KernelSocket(address.sin6_family, SOCK_DGRAM);
   if (fd < 0) return -errno;
   const int refused = BindSocket(fd, address, isShared);
   if (refused == 0) {

@@ -23,7 +23,7 @@ int SetChecksum(int fd, bool isIpv6, Checksum checksum) {
 
 int OpenUdpSocket(int& fd, const sockaddr_in6& address, int bufferBytes, Sharing sharing) {
   const bool isIpv6 = IsIpv6(address);
-  fd = socket(isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  fd = KernelSocket(isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK);
   if (fd < 0) return -errno;
   auto set = [&](int level, int option, int value) { return setsockopt(fd, level, option, &value, sizeof value); };
   const bool isSet =

@@ -41,7 +41,7 @@ void TakeFds(msghdr& message, std::vector<int>& fds) {
 }  // namespace
 
 int OpenUnixSocket(int type) {
-  const int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = KernelSocket(AF_UNIX, type | SOCK_NONBLOCK);
   return fd < 0 ? -errno : fd;
 }
 

@@ -15,7 +15,7 @@ namespace {
 Napi::Value Join(const Napi::CallbackInfo& info) {
   auto ip = info[0].As<Napi::Uint8Array>();
   const bool isIpv6 = ip.ByteLength() == 16;
-  int fd = socket(isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int fd = KernelSocket(isIpv6 ? AF_INET6 : AF_INET, SOCK_DGRAM);
   if (fd < 0) return Napi::Number::New(info.Env(), -errno);
   const int result = SetMembership(fd, ip.Data(), isIpv6, info[1].As<Napi::Number>(), true);
   if (result < 0) CloseFd(fd);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/fd.h"
 #include "exports.h"
 
 namespace {
@@ -25,7 +26,7 @@ Napi::Value SendDatagram(const Napi::CallbackInfo& info) {
   // an abstract name begins with a zero byte and has none at its end
   if (path[0] == '@') address.sun_path[0] = '\0';
   else length++;
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int fd = KernelSocket(AF_UNIX, SOCK_DGRAM);
   if (fd < 0) return result(-errno);
   // a manager that does not read must not block the event loop for ever
   const timeval limit{1, 0};

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/clock.h"
+#include "core/fd.h"
 #include "core/roce_filter.h"
 #include "exports.h"
 #include "fds.h"
@@ -22,7 +23,7 @@ constexpr int kBufferBytes = 4 << 20;
 
 int OpenTap(int ifindex) {
   // Protocol 0: nothing arrives before the filter is attached and the socket is bound.
-  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = KernelSocket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK);
   if (fd < 0) return -errno;
   const int stamps = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
   sockaddr_ll address{};

@@ -67,7 +67,7 @@ class XskSocketObject : public Napi::ObjectWrap<XskSocketObject> {
     memory_ = Napi::Persistent(memory);
     base_ = memory.Data();
     bytes_ = memory.ByteLength();
-    fd_ = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+    fd_ = KernelSocket(AF_XDP, SOCK_RAW);
     return Napi::Number::New(info.Env(), fd_ < 0 ? -errno : fd_);
   }
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/fd.h"
 #include "settings.h"
 
 namespace {
@@ -106,7 +107,7 @@ void Port::AddGids(const ifaddrs* all) {
   std::stable_sort(gids_.begin(), gids_.end(), [](const Gid& a, const Gid& b) { return Rank(a) < Rank(b); });
   ifreq request{};
   strncpy(request.ifr_name, name_.c_str(), IFNAMSIZ - 1);
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int fd = KernelSocket(AF_INET, SOCK_DGRAM);
   if (ioctl(fd, SIOCGIFMTU, &request) == 0) mtu_ = static_cast<uint32_t>(request.ifr_mtu);
   close(fd);
 }
