@@ -29,6 +29,7 @@ export function compiled({ name, stamp, make, optional, applies = () => true, bl
   return {
     name,
     optional,
+    outputs: files.outputs,
     pending() {
       if (!applies() || made.isFresh()) return undefined;
       const reason = blocked();
@@ -152,9 +153,9 @@ function library(arch) {
 
 /**
  * Returns a step that builds tests of the native code in C++.
- * @param sanitize the compiler's sanitizers @param targets the programs
+ * @param sanitize the compiler's sanitizers @param targets the programs @param libraries what these load
  */
-function doctests(name, sanitize, targets) {
+function doctests(name, sanitize, targets, libraries = []) {
   const folder = `build/cmake/tests-${name}`;
   const skipped = 'the tests of the native code in C++ are skipped';
   return compiled({
@@ -163,7 +164,7 @@ function doctests(name, sanitize, targets) {
     optional: skipped,
     inputs: ['CMakeLists.txt', 'native/core', 'native/card', 'native/verbs', CARD_C, 'test/native'],
     tools: [compilerFor(process.arch), 'cmake'],
-    outputs: targets.map((program) => `${folder}/test/native/${program}`),
+    outputs: [...targets.map((program) => `test/native/${program}`), ...libraries].map((file) => `${folder}/${file}`),
     blocked: () => lacking(['cmake', 'ninja', compilerFor(process.arch)], { ...DOCTEST, ...VERBS }, skipped),
     async make() {
       const variables = { TESTS: 'ON', VERBS: 'ON', SANITIZE: sanitize };
@@ -189,7 +190,10 @@ const cardAddon = compiled({
 
 export const nativeTests = [
   cardAddon,
-  doctests('address', 'address,undefined', ['core_tests', 'core_fuzzer', 'verbs_tests']),
+  doctests(
+    ...['address', 'address,undefined', ['core_tests', 'core_fuzzer', 'verbs_tests']],
+    ['native/verbs/libwasmroce.so'],
+  ),
   // the thread sanitizer does not start with a library that stands in front of libc's functions
   doctests('thread', 'thread', ['core_tests']),
 ];

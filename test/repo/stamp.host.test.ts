@@ -1,9 +1,10 @@
 // The setup makes some outputs again and takes others from the cache of the user, with several clones and one cache.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
+import { STEPS } from '../../scripts/setup.mjs';
 import { ROOT } from './sources.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'stamp-'));
@@ -99,4 +100,18 @@ test('without a writable cache an output is made', () => {
   writeFileSync(cache, 'a file');
   const [one, other] = [clone('one'), clone('one')];
   expect([setUp(one), setUp(other), made(other)]).toEqual(['made', 'made', 'from one']);
+});
+
+test('programs and libraries of the cache need no file of the clone that built them', () => {
+  const at = mkdtempSync(join(folder, 'clone-'));
+  const outputs = STEPS.flatMap((step) => ('outputs' in step ? step.outputs : []));
+  const copied = outputs.filter((output) => existsSync(join(ROOT, output)));
+  for (const output of copied) {
+    mkdirSync(dirname(join(at, output)), { recursive: true });
+    cpSync(join(ROOT, output), join(at, output), { recursive: true });
+  }
+  const loaded = copied.map((output) => spawnSync('ldd', [join(at, output)], { encoding: 'utf8' }));
+  const lines = loaded.filter(({ status }) => status === 0).flatMap(({ stdout }) => stdout.split('\n'));
+  expect(lines.filter((line) => line.includes('not found') || line.includes(ROOT))).toEqual([]);
+  expect(lines.filter((line) => line.includes('libc.so')).length).toBeGreaterThan(1);
 });
