@@ -46,7 +46,7 @@ export async function resourcesOf(device: Device): Promise<Resources> {
     'queue pairs': device.stat().qps.length,
     'rdma_cm connections': core.size,
     'card memory, free bytes': device.card.exports.memAvailable(),
-    'file descriptors': files,
+    'file descriptors': files.length,
     threads,
     timers: process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length,
     'heap, bytes': heapUsed,

@@ -1,5 +1,5 @@
 /** Operating system resources that devices use. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** PF_EXITING of linux/sched.h. The kernel may list a thread for some time after it was joined. */
 const EXITING = 4;
@@ -17,15 +17,27 @@ function isRunning(thread: string): boolean {
   }
 }
 
-/** Returns the number of threads and open files of this process, once both are stable for 100 ms. */
-export async function processResources(): Promise<{ threads: number; files: number }> {
+/** Returns what each open file of this process is, without the numbers that tell sockets and pipes apart. */
+function openFiles(): string[] {
+  const names = readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`).replace(/:\[\d+\]$/, '');
+    } catch {
+      return 'closed'; // the folder itself, whose file was open while it was read
+    }
+  });
+  return names.sort();
+}
+
+/** Returns the number of threads, and the open files of this process, once both are stable for 100 ms. */
+export async function processResources(): Promise<{ threads: number; files: string[] }> {
   const threads = () => readdirSync('/proc/self/task').filter(isRunning).length;
-  const now = () => ({ threads: threads(), files: readdirSync('/proc/self/fd').length });
+  const now = () => ({ threads: threads(), files: openFiles() });
   let last = now();
   for (let same = 0; same < 10; ) {
     await new Promise((resolve) => setTimeout(resolve, 10));
     const next = now();
-    same = next.threads === last.threads && next.files === last.files ? same + 1 : 0;
+    same = next.threads === last.threads && next.files.join() === last.files.join() ? same + 1 : 0;
     last = next;
   }
   return last;
