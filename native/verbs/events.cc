@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "card_codes.h"
+#include "explain.h"
 #include "objects.h"
 
 namespace {
@@ -72,7 +73,9 @@ Element ElementOf(ibv_event_type type) {
 void ReportTo(ibv_context* context, ibv_async_event event, uint32_t type) {
   event.event_type = static_cast<ibv_event_type>(type);
   // the card has more types than verbs
-  if (ElementOf(event.event_type) != Element::kNone) Push(ContextOf(context)->async, event);
+  if (ElementOf(event.event_type) == Element::kNone) return;
+  ExplainEvent(event);
+  Push(ContextOf(context)->async, event);
 }
 
 void ForgetAsync(ibv_context* context, const void* element) {

@@ -56,23 +56,61 @@ void AppendFacts(std::string& to, Adapter& adapter, const Qp& qp, uint32_t cqe) 
   to += ')';
 }
 
-}  // namespace
+/// Returns what an asynchronous event says of a completion queue or a queue pair that has failed; else null.
+const char* ErrorOf(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return "it was full, and a completion is lost (CQ_ERR)";
+    case IBV_EVENT_QP_FATAL:
+      return "its completion was lost (QP_FATAL)";
+    case IBV_EVENT_QP_REQ_ERR:
+      return "the request of the peer is invalid (QP_REQ_ERR)";
+    case IBV_EVENT_QP_ACCESS_ERR:
+      return "the request of the peer has no access to the memory (QP_ACCESS_ERR)";
+    default:
+      return nullptr;
+  }
+}
 
-void ExplainFailure(Adapter& adapter, uint32_t cqe) {
+bool IsWanted() {
   static const bool isWanted = Setting("WASM_ROCE_EXPLAIN") != nullptr;
-  if (!isWanted) return;
-  const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
-  Qp* qp = adapter.TheEvents().QpOf(word(CqeOffset::QP));
-  const uint32_t status = word(CqeOffset::STATUS);
-  if (qp != nullptr && status == WcStatus::WR_FLUSH_ERR && qp->isExplained) return;
-  std::string text = "wasm-roce: ";
-  Append(text, "%s (wr_id %llu) on qp 0x%06x", TextOf(kOpcodeNames, word(CqeOffset::OPCODE)),
-         static_cast<unsigned long long>(adapter.Read<uint64_t>(cqe + CqeOffset::WR_ID)), word(CqeOffset::QPN));
-  if (qp != nullptr) AppendPeer(text, *qp);
-  Append(text, " failed with %s: %s", TextOf(kStatusNames, status), TextOf(kStatusMeanings, status));
-  if (qp != nullptr) AppendFacts(text, adapter, *qp, cqe);
-  if (qp != nullptr) qp->isExplained = true;
+  return isWanted;
+}
+
+void Write(std::string text) {
   text += '\n';
   // a program that has closed stderr wants no explanations
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
+
+}  // namespace
+
+void ExplainFailure(Adapter& adapter, uint32_t cqe) {
+  if (!IsWanted()) return;
+  const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
+  Qp* qp = adapter.TheEvents().QpOf(word(CqeOffset::QP));
+  const uint32_t status = word(CqeOffset::STATUS), opcode = word(CqeOffset::OPCODE);
+  if (qp != nullptr && status == WcStatus::WR_FLUSH_ERR && qp->isExplained) return;
+  std::string text = "wasm-roce: ";
+  Append(text, "%s (wr_id %llu) on qp 0x%06x", TextOf(kOpcodeNames, opcode),
+         static_cast<unsigned long long>(adapter.Read<uint64_t>(cqe + CqeOffset::WR_ID)), word(CqeOffset::QPN));
+  if (qp != nullptr) AppendPeer(text, *qp);
+  Append(text, " failed with %s: %s", TextOf(kStatusNames, status), TextOf(kStatusMeanings, status));
+  // a receive has no answers and no retries
+  if (qp != nullptr && opcode < WcOpcode::RECV) AppendFacts(text, adapter, *qp, cqe);
+  if (qp != nullptr) qp->isExplained = true;
+  Write(text);
+}
+
+void ExplainEvent(const ibv_async_event& event) {
+  const char* reason = ErrorOf(event.event_type);
+  if (!IsWanted() || reason == nullptr) return;
+  std::string text = "wasm-roce: ";
+  if (event.event_type == IBV_EVENT_CQ_ERR) {
+    Append(text, "a completion queue of size %d", event.element.cq->cqe);
+  } else {
+    Append(text, "qp 0x%06x", event.element.qp->qp_num);
+    AppendPeer(text, *QpOf(event.element.qp));
+  }
+  Write(text + " failed: " + reason);
 }

@@ -1,5 +1,6 @@
-// Explanations of failed requests, for a person: WASM_ROCE_EXPLAIN.
+// Explanations of failures, for a person: WASM_ROCE_EXPLAIN.
 #pragma once
+#include <infiniband/verbs.h>
 #include <cstdint>
 
 class Adapter;
@@ -8,3 +9,7 @@ class Adapter;
 /// another failure of their queue pair are not explained. The caller holds the lock.
 /// @param cqe the completion, in the card's memory
 void ExplainFailure(Adapter& adapter, uint32_t cqe);
+
+/// Says on stderr in a sentence which error an asynchronous event reports, as many programs read none. Events that
+/// report no error are not explained. The caller holds the lock.
+void ExplainEvent(const ibv_async_event& event);

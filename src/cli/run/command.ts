@@ -46,7 +46,7 @@ export function runCommand(program: Command): void {
     .argument('[program]', 'the program')
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
-    .option('--explain', 'say on stderr why a request of the program has failed')
+    .option('--explain', 'say on stderr why a request or a queue of the program has failed')
     .option('--pcap <file>', 'write the frames of its processes to a pcapng file for Wireshark')
     .option('--report <file>', 'write a report when it ends, to a file or - (stderr)')
     .option('--print-env', 'print the variables of its environment as lines NAME=value, and run nothing')

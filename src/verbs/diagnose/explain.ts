@@ -126,10 +126,12 @@ export function explain(wc: CompletionFacts, context: FailureContext | undefined
   const ackTimeoutMs = context === undefined || context.timeout === 0 ? 0 : 0.004096 * 2 ** context.timeout;
   const where = peer ? ` to ${peer.address} qp ${qpnText(peer.qpNum)}` : '';
   const operation = nameOf(WcOpcode, wc.opcode);
+  const isUnanswered = wc.status === WcStatus.WR_FLUSH_ERR && wc.opcode < WcOpcode.RECV;
+  const doubt = isUnanswered ? '; a request in flight may have reached the peer' : '';
   const summary =
     wc.status === WcStatus.SUCCESS
       ? `${operation} (wrId ${wc.wrId}) on qp ${qpnText(wc.qpNum)} succeeded`
-      : `${operation} (wrId ${wc.wrId}) on qp ${qpnText(wc.qpNum)}${where} failed with ${status}: ${STATUS_MEANINGS[status] ?? 'unknown status'}`;
+      : `${operation} (wrId ${wc.wrId}) on qp ${qpnText(wc.qpNum)}${where} failed with ${status}: ${STATUS_MEANINGS[status] ?? 'unknown status'}${doubt}`;
   return {
     summary,
     status,
