@@ -9,7 +9,8 @@ export interface Way {
   readonly name: string;
   /**
    * Words of a server. ADDRESS, PORT and GID stand for an address of the server, a port, and the GID of the address;
-   * IPV4 for the server's IPv4 address, CLIENT for an address of the client, FILE for a file and COPY for its copy.
+   * IPV4 for the server's IPv4 address, CLIENT for an address of the client, FILE for the library and COPY for a copy
+   * of it, OPENMPI and MPICH for the MPI program, FLAGS for the library before librspreload.so, VALKEY for Valkey's folder.
    */
   readonly server?: string;
   /** Words of the client, or of a program that runs alone. */
@@ -29,8 +30,8 @@ export interface Way {
 
 export interface Program {
   readonly name: string;
-  /** Debian's package. */
-  readonly package: string;
+  /** Debian's package, if it is one. */
+  readonly package?: string;
   readonly ways: readonly Way[];
 }
 
@@ -297,8 +298,84 @@ const LIBRARIES: Program[] = [
   },
 ];
 
+/** Four processes on one address, which may use our device and their own memory alone. */
+const RANKS = { prints: /(rank \d of 4: 0 values are wrong\n){4}/ };
+const OPENMPI = 'mpirun.openmpi --allow-run-as-root --oversubscribe -np 4';
+
+/** Returns the words of fio at an end. */
+const fio = (name: string, words: string) =>
+  `fio --ioengine=rdma --port=PORT --bs=64k --size=50m --name=${name} ${words}`;
+
+const RSOCKETS = 'env LD_PRELOAD=FLAGS:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so:FILE';
+
+const SYSTEMS: Program[] = [
+  {
+    name: 'Open MPI',
+    package: 'openmpi-bin',
+    ways: [
+      {
+        name: 'UCX',
+        client: `${OPENMPI} --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self -x UCX_NET_DEVICES=wroce0:1 OPENMPI`,
+        ...RANKS,
+      },
+      {
+        name: 'libfabric',
+        client: `${OPENMPI} --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm OPENMPI`,
+        ...RANKS,
+      },
+    ],
+  },
+  {
+    name: 'MPICH',
+    package: 'mpich',
+    ways: [
+      {
+        name: 'UCX',
+        client:
+          'mpirun.mpich -launcher fork -np 4 -genv UCX_TLS rc_verbs,ud_verbs,self -genv UCX_NET_DEVICES wroce0:1 MPICH',
+        ...RANKS,
+        core: true,
+      },
+    ],
+  },
+  {
+    name: 'fio, engine rdma',
+    package: 'fio',
+    ways: ['write', 'read', 'send'].map((verb) =>
+      byCm(
+        // fio asks for no retries where the peer has no receive
+        fio('server', '--rw=read --iodepth=64'),
+        fio('client', `--hostname=ADDRESS --rw=write --iodepth=1 --verb=${verb}`),
+        { name: `\`verb=${verb}\``, prints: /err= 0/ },
+      ),
+    ),
+  },
+  {
+    name: 'Valkey (valkey-server, valkey-benchmark)',
+    ways: [
+      byCm(
+        'VALKEY/valkey-server --port 0 --protected-mode no --save --appendonly no --rdma-bind ADDRESS --rdma-port PORT',
+        'VALKEY/valkey-benchmark --rdma -h ADDRESS -p PORT -n 20000 -t set,get -q',
+        { name: 'RDMA', prints: /SET: .* requests per second(.*\s)*GET: .* requests per second/, stays: true },
+      ),
+    ],
+  },
+  {
+    name: "curl, Python's http.server (`librspreload.so`)",
+    package: 'curl',
+    ways: [
+      byCm(
+        `${RSOCKETS} python3 -m http.server --bind ADDRESS PORT`,
+        `${RSOCKETS} curl -sS -w %{http_code} http://ADDRESS:PORT/package.json`,
+        { name: 'HTTP', prints: /"name": "wasm-roce"(.*\n)*200/, stays: true, core: true },
+      ),
+    ],
+  },
+];
+
 export const PROGRAMS: readonly Program[] = [
   ...RDMA_CORE,
   ...LIBRARIES,
+  ...SYSTEMS,
   ...Object.entries(PERFTEST).map(([name, transports]) => perftest(name, transports)),
 ];

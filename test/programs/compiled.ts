@@ -1,0 +1,38 @@
+/** What the tests compile for programs of others. */
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { ROOT } from '../repo/sources.js';
+
+const HERE = import.meta.dirname;
+
+/** Files that are compiled, by the names that stand for them in the words of a way. */
+export interface Compiled {
+  /** The MPI program by each implementation. */
+  readonly OPENMPI: string;
+  readonly MPICH: string;
+  /** A library that makes rsockets of sockets with flags, too; it goes before librspreload.so. */
+  readonly FLAGS: string;
+}
+
+/** @param folder where the files go */
+export function compile(folder: string): Compiled {
+  const make = (compiler: string, name: string, ...words: string[]) => {
+    execFileSync(compiler, ['-O2', '-o', join(folder, name), ...words]);
+    return join(folder, name);
+  };
+  const mpi = join(HERE, 'mpi.c');
+  return {
+    OPENMPI: make('mpicc.openmpi', 'openmpi', mpi),
+    MPICH: make('mpicc.mpich', 'mpich', mpi),
+    FLAGS: make('gcc', 'rsocketflags.so', '-shared', '-fPIC', join(ROOT, 'test/interop/guest/rsocketflags.c')),
+  };
+}
+
+/** Compiles the XDP program that loses frames. @param folder where it goes @returns the file */
+export function compileLoss(folder: string): string {
+  const object = join(folder, 'loss.bpf.o');
+  const headers = `/usr/include/${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu`;
+  const words = ['-target', 'bpf', '-O2', '-g', '-Wall', '-Werror', `-I${headers}`];
+  execFileSync('clang', [...words, '-c', join(HERE, 'loss.bpf.c'), '-o', object]);
+  return object;
+}
