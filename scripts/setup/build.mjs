@@ -153,7 +153,7 @@ function library(arch) {
 
 /**
  * Returns a step that builds tests of the native code in C++.
- * @param sanitize the compiler's sanitizers @param targets the programs @param libraries what these load
+ * @param sanitize the compiler's sanitizers @param targets the programs @param libraries those that the programs load
  */
 function doctests(name, sanitize, targets, libraries = []) {
   const folder = `build/cmake/tests-${name}`;

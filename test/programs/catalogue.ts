@@ -10,7 +10,8 @@ export interface Way {
   /**
    * Words of a server. ADDRESS, PORT and GID stand for an address of the server, a port, and the GID of the address;
    * IPV4 for the server's IPv4 address, CLIENT for an address of the client, FILE for the library and COPY for a copy
-   * of it, OPENMPI and MPICH for the MPI program, FLAGS for the library before librspreload.so, VALKEY for Valkey's folder.
+   * of it, OPENMPI and MPICH for the MPI program, FLAGS for the library before librspreload.so, VALKEY for the
+   * folder of Valkey.
    */
   readonly server?: string;
   /** Words of the client, or of a program that runs alone. */

@@ -1,4 +1,4 @@
-/** What the tests compile for programs of others. */
+/** Files that the tests compile for programs of others. */
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { ROOT } from '../repo/sources.js';
@@ -14,7 +14,7 @@ export interface Compiled {
   readonly FLAGS: string;
 }
 
-/** @param folder where the files go */
+/** Compiles files of the tests into a folder. */
 export function compile(folder: string): Compiled {
   const make = (compiler: string, name: string, ...words: string[]) => {
     execFileSync(compiler, ['-O2', '-o', join(folder, name), ...words]);
@@ -28,7 +28,7 @@ export function compile(folder: string): Compiled {
   };
 }
 
-/** Compiles the XDP program that loses frames. @param folder where it goes @returns the file */
+/** Compiles the XDP program that loses frames into a folder. @returns the file */
 export function compileLoss(folder: string): string {
   const object = join(folder, 'loss.bpf.o');
   const headers = `/usr/include/${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu`;

@@ -18,7 +18,7 @@ const COMMANDS = [
 
 const valkey = findValkey();
 
-/** What all programs of the catalogue need. */
+/** Whether all is there that the programs of the catalogue need. */
 export const present = all(built, netPrivilege(), ...COMMANDS.map(programPrivilege), {
   ok: valkey !== undefined,
   reason: 'Valkey with RDMA is not built: npm run build',

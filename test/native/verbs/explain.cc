@@ -8,7 +8,7 @@
 
 namespace {
 
-/// What the library says on stderr while this lives: WASM_ROCE_EXPLAIN is set.
+/// Sets WASM_ROCE_EXPLAIN, and keeps the text that goes to stderr while this lives.
 class Explanations {
  public:
   Explanations() {
