@@ -56,7 +56,7 @@ void AppendFacts(std::string& to, Adapter& adapter, const Qp& qp, uint32_t cqe) 
   to += ')';
 }
 
-/// Returns what an asynchronous event says of a completion queue or a queue pair that has failed; else null.
+/// Returns the reason of an asynchronous event by which a completion queue or a queue pair has failed; else null.
 const char* ErrorOf(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_CQ_ERR:
@@ -109,8 +109,10 @@ void ExplainEvent(const ibv_async_event& event) {
   if (event.event_type == IBV_EVENT_CQ_ERR) {
     Append(text, "a completion queue of size %d", event.element.cq->cqe);
   } else {
+    Qp& qp = *QpOf(event.element.qp);
     Append(text, "qp 0x%06x", event.element.qp->qp_num);
-    AppendPeer(text, *QpOf(event.element.qp));
+    AppendPeer(text, qp);
+    qp.isExplained = true;
   }
   Write(text + " failed: " + reason);
 }

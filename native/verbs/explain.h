@@ -11,5 +11,6 @@ class Adapter;
 void ExplainFailure(Adapter& adapter, uint32_t cqe);
 
 /// Says on stderr in a sentence which error an asynchronous event reports, as many programs read none. Events that
-/// report no error are not explained. The caller holds the lock.
+/// report no error are not explained. The requests that the error flushes are not explained after it. The caller holds
+/// the lock.
 void ExplainEvent(const ibv_async_event& event);
