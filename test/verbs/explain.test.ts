@@ -47,6 +47,12 @@ test('an explanation has the facts of the work request', () => {
   });
 });
 
+test('the summary says that a flushed request may have reached the peer, and not of a receive', () => {
+  const flushed = (opcode: number) => explain({ ...wc, status: WcStatus.WR_FLUSH_ERR, opcode }, known).summary;
+  expect(flushed(WcOpcode.SEND)).toMatch(/before completion; a request in flight may have reached the peer$/);
+  expect(flushed(WcOpcode.RECV)).toMatch(/before completion$/);
+});
+
 test('a completion explains itself after its queue pair was closed', () => {
   expect(explain(wc, undefined).summary).toContain('RETRY_EXC_ERR');
   expect(explain(wc, undefined).likelyCauses.length).toBeGreaterThan(0);
