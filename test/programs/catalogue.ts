@@ -2,6 +2,7 @@
  * Programs that others wrote, and the ways in which they run under `wasm-roce run`. The tests run them, and make the
  * table of docs/tested-programs.md of what they find.
  */
+import { MULTIARCH } from './compiled.js';
 
 /** One way to run a program: both ends complete, or the program is refused. */
 export interface Way {
@@ -307,7 +308,7 @@ const OPENMPI = 'mpirun.openmpi --allow-run-as-root --oversubscribe -np 4';
 const fio = (name: string, words: string) =>
   `fio --ioengine=rdma --port=PORT --bs=64k --size=50m --name=${name} ${words}`;
 
-const RSOCKETS = 'env LD_PRELOAD=FLAGS:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so:FILE';
+const RSOCKETS = `env LD_PRELOAD=FLAGS:/usr/lib/${MULTIARCH}/rsocket/librspreload.so:FILE`;
 
 const SYSTEMS: Program[] = [
   {

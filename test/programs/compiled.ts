@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { ROOT } from '../repo/sources.js';
 
 const HERE = import.meta.dirname;
+/** Debian's name of this processor in paths. */
+export const MULTIARCH = `${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu`;
 
 /** Files that are compiled, by the names that stand for them in the words of a way. */
 export interface Compiled {
@@ -31,8 +33,7 @@ export function compile(folder: string): Compiled {
 /** Compiles the XDP program that loses frames into a folder. @returns the file */
 export function compileLoss(folder: string): string {
   const object = join(folder, 'loss.bpf.o');
-  const headers = `/usr/include/${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu`;
-  const words = ['-target', 'bpf', '-O2', '-g', '-Wall', '-Werror', `-I${headers}`];
+  const words = ['-target', 'bpf', '-O2', '-g', '-Wall', '-Werror', `-I/usr/include/${MULTIARCH}`];
   execFileSync('clang', [...words, '-c', join(HERE, 'loss.bpf.c'), '-o', object]);
   return object;
 }

@@ -39,9 +39,10 @@ function expectComplete({ status, stdout, stderr }: Ended, prints?: RegExp): voi
 export class Hosts {
   readonly near: Host;
   readonly far: Host;
+  /** A folder for files of the tests. */
+  readonly folder = mkdtempSync(join(tmpdir(), 'wasm-roce-programs-'));
   readonly #namespace: PeerNamespace;
   readonly #net: number;
-  readonly #folder = mkdtempSync(join(tmpdir(), 'wasm-roce-programs-'));
   readonly #compiled: Compiled;
   #lastPort = 19_000;
 
@@ -53,19 +54,14 @@ export class Hosts {
   private constructor(namespace: PeerNamespace, net: number) {
     this.#namespace = namespace;
     this.#net = net;
-    this.#compiled = compile(this.#folder);
+    this.#compiled = compile(this.folder);
     this.near = { interface: namespace.near, enter: ['env'] };
     this.far = { interface: namespace.far, enter: ['nsenter', ...namespace.enter] };
   }
 
-  /** A folder for files of the tests. */
-  get folder(): string {
-    return this.#folder;
-  }
-
   close(): void {
     this.#namespace.close();
-    rmSync(this.#folder, { recursive: true });
+    rmSync(this.folder, { recursive: true });
   }
 
   /** Runs a way, and checks how it ends. */
@@ -108,7 +104,7 @@ export class Hosts {
       PORT: `${port}`,
       GID: isIpv6 ? '2' : '1',
       FILE: LIBRARY,
-      COPY: join(this.#folder, 'copy'),
+      COPY: join(this.folder, 'copy'),
       VALKEY: valkey,
     };
     const all = words.trim().split(/ +/);
