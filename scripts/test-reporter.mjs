@@ -1,6 +1,5 @@
 // A vitest reporter. Prints why tests were skipped, and keeps a report of its run in the file WASM_ROCE_TEST_REPORT:
-// after each test file, so that a run that is ended early has reported what it did. scripts/test.mjs adds the reports
-// up.
+// after each test file, so that a run that is ended early has one. scripts/test.mjs adds the reports up.
 import { writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 

@@ -190,9 +190,12 @@ const cardAddon = compiled({
 
 export const nativeTests = [
   cardAddon,
-  doctests(...['address', 'address,undefined', ['core_tests', 'core_fuzzer', 'verbs_tests']], [
-    'native/verbs/libwasmroce.so',
-  ]),
+  doctests(
+    'address',
+    'address,undefined',
+    ['core_tests', 'core_fuzzer', 'verbs_tests'],
+    ['native/verbs/libwasmroce.so'],
+  ),
   // the thread sanitizer does not start with a library that stands in front of libc's functions
   doctests('thread', 'thread', ['core_tests']),
 ];

@@ -17,7 +17,7 @@ function isRunning(thread: string): boolean {
   }
 }
 
-/** Returns what each open file of this process is, without the numbers that tell sockets and pipes apart. */
+/** Returns the names of the open files of this process, without the numbers that tell sockets and pipes apart. */
 function openFiles(): string[] {
   const names = readdirSync('/proc/self/fd').map((fd) => {
     try {
