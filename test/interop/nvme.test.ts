@@ -162,7 +162,9 @@ describe.skipIf(!hasStorage())('NVMe over RDMA', () => {
       await eventually(() => expect(served.controllers).toBe(0));
       expect(faults.join()).toMatch(/the host was silent for \d+ ms/);
       await environment.guest.run('tc qdisc del dev eth0 root');
-      await eventually(() => expect(served.controllers).toBe(1));
+      await eventually(() => expect(served.controllers).toBe(1)).catch(async (cause: Error) => {
+        throw new Error(`${cause.message}\n${await environment.guest.run('dmesg | tail -n 12')}`, { cause });
+      });
       await host.untilState('live');
       await host.verify(await host.disk(1), { size: MIB });
     });
