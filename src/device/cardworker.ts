@@ -6,7 +6,7 @@ import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from '
 import { performance } from '../base/timers.js';
 import { adoptLink, type LinkTransfer } from '../link/transfer.js';
 import { native } from '../native.js';
-import type { FaultOrder } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import { Card, type CardOptions } from './card.js';
 import { Spin } from './spin.js';
 import { Trace } from './trace.js';

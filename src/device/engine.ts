@@ -21,7 +21,7 @@
  */
 import { outOfRange } from '../errors.js';
 import type { LinkFeatures } from '../link/link.js';
-import type { FaultOrder } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import type { Card } from './card.js';
 import { EventOffset, LinkFlag } from './codes.js';
 import type { Trace } from './trace.js';

@@ -4,7 +4,7 @@
  */
 import { performance, setImmediate } from '../base/timers.js';
 import type { Link } from '../link/link.js';
-import type { FaultOrder } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import type { Card } from './card.js';
 import { dispatchEvents, type Engine, setLinkFeatures } from './engine.js';
 import { Trace } from './trace.js';

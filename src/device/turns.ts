@@ -1,6 +1,7 @@
 /** The turns of a device. The application's thread (inline.ts) or the card's own thread (cardworker.ts) takes them. */
 import type { FrameMover } from '../link/frames.js';
-import type { FaultGate, FaultOrder } from '../probe/faults/gate.js';
+import type { FaultGate } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import type { Card } from './card.js';
 import type { Trace } from './trace.js';
 

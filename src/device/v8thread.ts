@@ -2,7 +2,7 @@
 import { MessageChannel, Worker } from 'node:worker_threads';
 import { VerbsError } from '../errors.js';
 import { packageFile } from '../packagefile.js';
-import type { FaultOrder } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import { cardModule } from './card.js';
 import type { CardThread, ThreadPlan } from './cardthread.js';
 import type { CardWorkerData, FaultMessage } from './cardworker.js';

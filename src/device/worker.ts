@@ -9,7 +9,7 @@ import type { Link } from '../link/link.js';
 import { openPoller } from '../link/poller.js';
 import { transferLink } from '../link/transfer.js';
 import { type NativePoller, native } from '../native.js';
-import type { FaultOrder } from '../probe/faults/gate.js';
+import type { FaultOrder } from '../probe/faults/rules.js';
 import { AppTurns } from './appturns.js';
 import type { Card } from './card.js';
 import type { CardThread, ThreadPlan } from './cardthread.js';

@@ -7,18 +7,7 @@ import { MAX_FAULT_RULES } from '../../link/fault/options.js';
 import type { Frames } from '../../link/frames.js';
 import { putFrame, RingView } from '../../link/ring.js';
 import { singlePackets } from './frames.js';
-import { FaultMatcher } from './matcher.js';
-import { FaultStream } from './stream.js';
-
-/** A rule that is in force, as plain data. */
-export interface FaultOrder {
-  /** Another number for each rule of the device. */
-  readonly id: number;
-  readonly rule: string;
-  readonly seed: number;
-  /** Index of its number of hits in the shared array. */
-  readonly slot: number;
-}
+import { type FaultOrder, FaultRules } from './rules.js';
 
 /** The card, as the gate uses it. */
 export interface GatedCard {
@@ -39,10 +28,7 @@ export class FaultGate {
   readonly #tx: RingView;
   /** Offset of the slot from which the card receives each frame. */
   readonly #place: number;
-  readonly #received: FaultStream;
-  readonly #sent: FaultStream;
-  readonly #hits: Float64Array;
-  #rules = new Map<number, { readonly matcher: FaultMatcher; readonly slot: number }>();
+  readonly #rules: FaultRules;
   #now = 0;
 
   /**
@@ -52,42 +38,36 @@ export class FaultGate {
   constructor(card: GatedCard, hits: Float64Array) {
     const { memory, rx, tx, slotBytes, allocate } = card.frames;
     this.#card = card;
-    this.#hits = hits;
     this.#memory = memory;
     this.#rx = new RingView(memory, rx);
     this.#tx = new RingView(memory, tx);
     this.#place = allocate?.(slotBytes) as number;
-    this.#received = new FaultStream(slotBytes, (frame, options) => this.#deliver(frame, options));
-    this.#sent = new FaultStream(card.txSlotBytes, (frame, options) => this.#put(frame, options));
+    this.#rules = new FaultRules(
+      hits,
+      { maxFrame: slotBytes, put: (frame, options) => this.#deliver(frame, options) },
+      { maxFrame: card.txSlotBytes, put: (frame, options) => this.#put(frame, options) },
+    );
   }
 
   /** Whether it holds nothing back, and changes nothing: the card can use its rings itself. */
   get isIdle(): boolean {
-    return this.#received.isIdle && this.#sent.isIdle;
+    return this.#rules.isIdle;
   }
 
   /** When a frame is due that waits (ns of the device's clock); 0 = none. */
   get deadline(): number {
-    const deadlines = [this.#received.deadline, this.#sent.deadline].filter((each) => each > 0);
-    return deadlines.length === 0 ? 0 : Math.min(...deadlines);
+    return this.#rules.deadline;
   }
 
   /** Sets the rules that are in force. Those that were in force before keep their counts. @throws ScriptError */
   setRules(orders: readonly FaultOrder[]): void {
-    const rules = orders.map(({ id, rule, seed, slot }) => {
-      const matcher = this.#rules.get(id)?.matcher ?? new FaultMatcher(rule, seed);
-      return [id, { matcher, slot }] as const;
-    });
-    this.#rules = new Map(rules);
-    const matchers = [...this.#rules.values()].map(({ matcher }) => matcher);
-    this.#received.rules = matchers.filter(({ direction }) => direction === 'received');
-    this.#sent.rules = matchers.filter(({ direction }) => direction === 'sent');
+    this.#rules.set(orders);
   }
 
   /** Lets the card receive `max` packets, or somewhat more. @returns the number that has arrived, before the faults */
   receive(now: number, max: number): number {
     this.#now = now;
-    this.#received.release(now);
+    this.#rules.received.release(now);
     let count = 0;
     while (this.#rx.filled > 0 && count < max) {
       const cursor = this.#rx.consumer;
@@ -96,15 +76,15 @@ export class FaultGate {
       const packets = received.length === 0 ? [] : singlePackets(received, this.#rx.options(cursor));
       this.#rx.consumer = cursor + 1;
       count += packets.length;
-      for (const { frame, options } of packets) this.#received.pass(frame, options, now);
+      for (const { frame, options } of packets) this.#rules.received.pass(frame, options, now);
     }
-    this.#countHits();
+    this.#rules.countHits();
     return count;
   }
 
   /** Lets the card transmit up to `max` frames. @returns their number */
   transmit(now: number, max: number): number {
-    this.#sent.release(now);
+    this.#rules.sent.release(now);
     let count = 0;
     // each rule may duplicate a frame
     while (count < max && this.#tx.free > MAX_FAULT_RULES + 1 && this.#card.transmit(now, 1) > 0) {
@@ -114,9 +94,9 @@ export class FaultGate {
       const frame = this.#memory.slice(at, at + this.#tx.length(cursor));
       const options = this.#tx.options(cursor);
       this.#tx.producer = cursor;
-      this.#sent.pass(frame, options, now);
+      this.#rules.sent.pass(frame, options, now);
     }
-    this.#countHits();
+    this.#rules.countHits();
     return count;
   }
 
@@ -130,9 +110,5 @@ export class FaultGate {
     if (this.#tx.free === 0) return false;
     putFrame(this.#memory, this.#tx, frame, options);
     return true;
-  }
-
-  #countHits(): void {
-    for (const { matcher, slot } of this.#rules.values()) this.#hits[slot] = matcher.count;
   }
 }

@@ -22,10 +22,17 @@ import { withIdentification } from './frames.js';
 import { parseHostFault } from './hostfault.js';
 import { type Change, isRepeatable, isResponse } from './packets.js';
 
-/** The most packets that a rule remembers to recognize retransmissions. */
-const MAX_SEEN = 65_536;
+/** A rule remembers so many packets, to recognize retransmissions, or up to twice as many. */
+const MIN_SEEN = 65_536;
 /** Number of PSNs. */
 const PSNS = 2 ** 24;
+
+/** A packet that has matched. */
+interface Transmissions {
+  /** Its number among those that have. */
+  readonly number: number;
+  times: number;
+}
 
 type Condition = (frame: Decoded) => boolean;
 type Rewrite = (draft: Draft) => void;
@@ -50,8 +57,12 @@ export class FaultMatcher {
   readonly #rewrites: readonly Rewrite[];
   readonly #delayNs: number;
   readonly #random: Random;
-  /** Number and transmissions of the latest matching packets, by destination, kind and PSN. */
-  readonly #seen = new Map<number, { readonly number: number; times: number }>();
+  /**
+   * Number and transmissions of the latest matching packets, by destination, kind and PSN. The older half is forgotten
+   * at once: a Map from which the oldest entry is taken away each time is slow.
+   */
+  #seen = new Map<number, Transmissions>();
+  #seenBefore = new Map<number, Transmissions>();
   #matched = 0;
   #hits = 0;
 
@@ -144,9 +155,9 @@ export class FaultMatcher {
    * match. A retransmission has the PSN of a packet that matched, whatever its operation: a READ from the gap turns
    * the middle of a response into its first packet.
    */
-  #transmission(frame: Decoded, stream: number): { readonly number: number; readonly times: number } | undefined {
+  #transmission(frame: Decoded, stream: number): Readonly<Transmissions> | undefined {
     const key = (stream * 2 + Number(isResponse(frame))) * PSNS + frame.bth.psn;
-    const known = isRepeatable(frame) ? this.#seen.get(key) : undefined;
+    const known = isRepeatable(frame) ? (this.#seen.get(key) ?? this.#seenBefore.get(key)) : undefined;
     if (known !== undefined) {
       known.times++;
       return known;
@@ -154,7 +165,10 @@ export class FaultMatcher {
     if (!this.#conditions.every((isMet) => isMet(frame))) return undefined;
     const packet = { number: ++this.#matched, times: 1 };
     if (isRepeatable(frame)) this.#seen.set(key, packet);
-    if (this.#seen.size > MAX_SEEN) this.#seen.delete(this.#seen.keys().next().value as number);
+    if (this.#seen.size > MIN_SEEN) {
+      this.#seenBefore = this.#seen;
+      this.#seen = new Map();
+    }
     return packet;
   }
 }

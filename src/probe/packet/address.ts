@@ -9,7 +9,9 @@ export function macBytes(text: string): Uint8Array {
 }
 
 export function macText(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => HEX[byte]).join(':');
+  let text = HEX[bytes[0] as number] ?? '';
+  for (const byte of bytes.subarray(1)) text += `:${HEX[byte]}`;
+  return text;
 }
 
 /** Returns 4 bytes for an address with dots, 16 for one with colons. */

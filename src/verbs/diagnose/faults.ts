@@ -3,9 +3,12 @@ import { checkOptions, integer, text } from '../../base/options.js';
 import type { Engine } from '../../device/engine.js';
 import { VerbsError } from '../../errors.js';
 import { MAX_FAULT_RULES } from '../../link/fault/options.js';
-import type { FaultOrder } from '../../probe/faults/gate.js';
 import type { HostFault } from '../../probe/faults/hostfault.js';
+import type { FaultOrder } from '../../probe/faults/rules.js';
 import { isCutOff } from './hostfaults.js';
+
+/** Lets frames pass by rules of faults. */
+type FaultEngine = Pick<Engine, 'setFaults'>;
 
 /** Options of `device.addFault`. */
 export interface FaultRuleOptions {
@@ -90,7 +93,7 @@ export async function checkFaultRules(rules: readonly string[], seed = 1): Promi
 export class Faults {
   /** Called with the events of the host that are in force when they have changed. */
   onHostFaults: (faults: readonly HostFault[]) => void = () => {};
-  readonly #engine: Engine;
+  readonly #engine: FaultEngine;
   readonly #faults = new Set<DeviceFault>();
   /** Numbers of hits by slot. Created with the first rule: a page has no shared memory. */
   #counts!: Float64Array<SharedArrayBuffer>;
@@ -98,7 +101,7 @@ export class Faults {
   /** Changes are made one after the other. */
   #last: Promise<void> = Promise.resolve();
 
-  constructor(engine: Engine) {
+  constructor(engine: FaultEngine) {
     this.#engine = engine;
   }
 
