@@ -1,7 +1,8 @@
 /**
  * The broker of a network namespace: the programs of one address share its UDP port 4791. The broker opens the sockets,
  * lends one for each address to each device, and tells the kernel which socket receives a packet (steering.ts). No
- * packet passes through the broker. When it ends, the sockets stay with the programs (vault.ts), which start another.
+ * packet passes through the broker, but those of a program of the library that rules of faults disturb (control/). When
+ * it ends, the sockets stay with the programs (vault.ts), which start another.
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import { ipBytes } from '../base/address.js';
@@ -24,6 +25,7 @@ import { closeFds } from '../link/fds.js';
 import { ROCE_PORT } from '../link/headers.js';
 import { openPoller } from '../link/poller.js';
 import { type NativePoller, native } from '../native.js';
+import type { ServedProgram } from './control/served.js';
 import { type Member, PortGroup } from './portgroup.js';
 import { Program } from './program.js';
 import type { RdmaCm } from './rdmacm/service.js';
@@ -91,6 +93,8 @@ export class Broker {
   readonly #groups = new Map<string, PortGroup>();
   /** Loaded when a program opens rdma_cm: it moves packets, which the broker does not. */
   #rdmaCm: Promise<RdmaCm> | undefined;
+  /** The programs whose controllers the broker serves. They are made for the first controller, or rule of faults. */
+  readonly #served = new Map<Program, Promise<ServedProgram>>();
   #vault: Vault<Kept>;
   /** Random at first: programs of the earlier broker may have the lowest slots. */
   #lastSlot = randomInt(SLOTS);
@@ -141,6 +145,7 @@ export class Broker {
     native().closeFd(this.#listener);
     for (const connection of [...this.#strangers, ...this.#controllers]) connection.close();
     void this.#rdmaCm?.then((rdmaCm) => rdmaCm.close());
+    for (const each of this.#served.values()) void each.then((served) => served.close());
     for (const program of this.#programs.values()) program.close();
     for (const group of this.#groups.values()) group.close();
     this.#vault.close();
@@ -206,8 +211,10 @@ export class Broker {
             if (joined === undefined) connection.close();
           });
         } else {
-          closeFds(fds);
-          void program.then((joined) => joined && this.#serve(joined, connection, message));
+          void program.then((joined) => {
+            if (joined === undefined) closeFds(fds);
+            else this.#serve(joined, connection, message, fds);
+          });
         }
       },
       onEnd: () => {
@@ -254,6 +261,7 @@ export class Broker {
       );
     if (type === 'rejoin') {
       const program = this.#rejoin(message, fds);
+      program.gidAddresses = gidAddressesIn(message);
       connection.send({ id, slot: program.slot, secret: program.secret }, [this.#vault.fd]);
       return program;
     }
@@ -269,6 +277,7 @@ export class Broker {
     try {
       const program = this.#addProgram({ slot, secret, onlyLocal: message.onlyLocal === true, lease });
       for (const at of addresses) program.addresses.add(addressKey(at));
+      program.gidAddresses = gidAddressesIn(message);
       connection.send({ id, slot, secret }, [theirs, this.#vault.fd]);
       this.#keep();
       this.#log(`slot ${slot}: process ${connection.peer.pid} of user ${uid}`);
@@ -378,6 +387,8 @@ export class Broker {
     const { slot } = program;
     program.close();
     void this.#rdmaCm?.then((rdmaCm) => rdmaCm.end(program));
+    void this.#served.get(program)?.then((served) => served.close());
+    this.#served.delete(program);
     this.#programs.delete(program.secret);
     for (const [key, group] of this.#groupsOf(program)) this.#release(key, group, program);
     if (this.#programs.size === 0) {
@@ -442,7 +453,7 @@ export class Broker {
     const program = [...this.#programs.values()].find((each) => each.number === number);
     const pair = type === 'control' ? native().unix.pair() : -1;
     const [ours, theirs] = typeof pair === 'number' ? [] : pair;
-    const isConnected = theirs !== undefined && program?.connection?.send({ type }, [theirs]) === true;
+    const isConnected = theirs !== undefined && program !== undefined && this.#control(program, theirs);
     const message = `the program ${String(number)} is not connected with the broker`;
     const isSent =
       isConnected && ours !== undefined
@@ -453,8 +464,44 @@ export class Broker {
     if (typeof pair !== 'number') closeFds(pair);
   }
 
-  #serve(program: Program, connection: BrokerConnection, message: Message): void {
+  /** Gives a program a controller's stream, which stays the caller's. @returns false if it is not connected */
+  #control(program: Program, stream: number): boolean {
+    if (program.gidAddresses === undefined) return program.connection?.send({ type: 'control' }, [stream]) === true;
+    const duplicate = program.connection === undefined ? -1 : native().dupFd(stream);
+    if (duplicate < 0) return false;
+    this.#servedOf(program).then(
+      (served) => served.serve(duplicate),
+      () => native().closeFd(duplicate),
+    );
+    return true;
+  }
+
+  /** Rejects with TypeError for a program that serves its controllers itself. */
+  #servedOf(program: Program): Promise<ServedProgram> {
+    const known = this.#served.get(program);
+    if (known !== undefined) return known;
+    const { gidAddresses } = program;
+    if (gidAddresses === undefined) return Promise.reject(new TypeError('the program serves its controllers itself'));
+    const send = (message: Message, fds?: readonly number[]) => program.connection?.send(message, fds) === true;
+    const served = import('./control/served.js').then((module) => new module.ServedProgram(gidAddresses, send));
+    this.#served.set(program, served);
+    served.catch(() => this.#served.delete(program));
+    return served;
+  }
+
+  /** @param fds the function owns them */
+  #serve(program: Program, connection: BrokerConnection, message: Message, fds: readonly number[]): void {
     const { id } = message;
+    if (message.type === 'stat') {
+      const [file, ...others] = fds;
+      closeFds(others);
+      this.#servedOf(program).then(
+        (served) => served.onStat(file),
+        () => closeFds(file === undefined ? [] : [file]),
+      );
+      return;
+    }
+    closeFds(fds);
     const reply = ({ fds = [], ...more }: Reply) => {
       // a program that does not read is ended
       if (!connection.send({ id, ...more }, fds)) connection.close();
@@ -470,7 +517,7 @@ export class Broker {
       return;
     }
     this.#execute(program, message).then(
-      (fds) => reply({ fds }),
+      (result) => reply(result),
       (error) => reply(errorMessage(error)),
     );
   }
@@ -482,24 +529,29 @@ export class Broker {
     return { file: number, fds };
   }
 
-  /** Executes a request. @returns the file descriptors of the reply */
-  async #execute(program: Program, message: Message): Promise<number[]> {
+  /** Executes a request. @returns the reply */
+  async #execute(program: Program, message: Message): Promise<Reply> {
     switch (message.type) {
       case 'socket':
-        return [await this.#lend(program, addressIn(message))];
+        return { fds: [await this.#lend(program, addressIn(message))] };
       case 'release': {
         const key = addressKey(addressIn(message));
         const group = this.#groups.get(key);
         program.addresses.delete(key);
-        if (!group?.has(program)) return [];
+        if (!group?.has(program)) return {};
         this.#release(key, group, program);
         this.#keep();
-        return [];
+        return {};
       }
+      case 'faults':
+        await (await this.#servedOf(program)).addRules(message);
+        return {};
+      case 'idleFaults':
+        return { idle: (await this.#servedOf(program)).idleRules };
       case 'agent':
         program.isAgent = true;
         for (const [, group] of this.#groupsOf(program)) group.steer();
-        return [];
+        return {};
       case 'listen':
       case 'unlisten': {
         const service = serviceIn(message);
@@ -509,7 +561,7 @@ export class Broker {
         if (message.type === 'listen') listen(group, service.id, program);
         else if (group.services.get(service.id) === program) group.services.delete(service.id);
         group.steer();
-        return [];
+        return {};
       }
       default:
         throw new TypeError(`the broker has no request ${String(message.type)}`);
@@ -552,6 +604,10 @@ export class Broker {
     while (isEarly() && !this.#isClosed && addresses.some(isTaken)) await sleep(RETRY_MS);
   }
 }
+
+/** Returns the addresses of the first message of a program whose controllers the broker serves; else undefined. */
+const gidAddressesIn = (message: Message): readonly string[] | undefined =>
+  message.isServed === true ? addressesIn(message).map(({ address }) => address) : undefined;
 
 /** @throws VerbsError */
 function checkVersion(version: unknown): void {

@@ -14,6 +14,11 @@ export class Program {
   /** Keys of the addresses that it has asked for. */
   readonly addresses = new Set<string>();
   isAgent = false;
+  /**
+   * Addresses of the GID table of a program of the library, in its order: the broker serves its controllers. Undefined:
+   * the program does.
+   */
+  gidAddresses: readonly string[] | undefined;
   readonly #poller: NativePoller;
 
   /**

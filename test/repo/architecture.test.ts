@@ -93,9 +93,11 @@ describe('the facade', () => {
       'src/packagefile': [],
       'src/link': leaves,
       // a process of its own, which moves no frames
-      'src/broker': ['src/broker/rdmacm', ...link],
+      'src/broker': ['src/broker/rdmacm', 'src/broker/control', ...link],
       // loaded when a C program connects: the CM for programs whose queue pairs are their own
       'src/broker/rdmacm': ['src/cm/core', ...cm],
+      // loaded when rules of faults disturb a C program, or somebody asks for its state
+      'src/broker/control': verbs,
       'src/device': [...faults, ...link, 'build/card', 'build/codes'],
       'src/verbs': device,
       'src/cm/core': link,

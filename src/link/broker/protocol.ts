@@ -13,7 +13,18 @@
  * - `rdmaCm` with `interface`, `addresses` and `guid`: opens a file of rdma_cm (src/broker/rdmacm/program.ts) for a
  *   program that has no CM. Reply: `file`, with two file descriptors, of its commands and its events. `addresses` are
  *   the program's GIDs, in the order of its table; `guid` has 16 hexadecimal digits.
+ * - `faults` with `rules` and `seed`, from a program that is served: rules of faults of its device.
+ * - `idleFaults`: Reply: `idle`, the rules among these that have hit no packet.
  * - `agent`: the device handles messages to queue pair 1, also those that are for nobody, which it refuses.
+ *
+ * Devices of Node serve their controllers. The programs of the library (native/verbs) do not: their `join` and `rejoin`
+ * have `isServed`, and `addresses` in the order of the GID table. The broker serves their controllers
+ * (src/broker/control) by messages without an `id`, which have no reply:
+ *
+ * - `gate` to the program, with a file descriptor: frames pass by this stream from now on (framefilter.ts).
+ * - `host` to the program: it shows a port that `isDown`, a device that `hasFailed`, and the addresses `gids` as its
+ *   GID table.
+ * - `stat` to the program, and `stat` back, with a file descriptor of a file: the DeviceStat as JSON.
  *
  * A connection that begins with `programs` is that of a controller (src/verbs/diagnose), which must be of the broker's
  * user or of root. Reply: `programs`, each with `number`, `slot`, `pid` and `uid`.

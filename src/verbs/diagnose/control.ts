@@ -15,7 +15,7 @@ import type { DeviceStat } from './stat.js';
 export interface ControlledDevice {
   readonly faults: readonly DeviceFault[];
   addFault(rule: string, options?: FaultRuleOptions): Promise<DeviceFault>;
-  stat(): DeviceStat;
+  stat(): DeviceStat | Promise<DeviceStat>;
 }
 
 /** A rule of faults in replies. */
