@@ -11,6 +11,8 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <sstream>
+#include <utility>
 
 #include "card_codes.h"
 #include "core/address.h"
@@ -19,6 +21,8 @@
 #include "core/eventfd.h"
 #include "core/faultguard.h"
 #include "core/fd.h"
+#include "devicefiles.h"
+#include "devicestat.h"
 #include "limits.h"
 #include "objects.h"
 #include "report.h"
@@ -50,8 +54,10 @@ constexpr int64_t kSendRetry = kSecond / 10'000;
 /// Longest sleep of the engine.
 constexpr int64_t kMaxSleep = 10 * kSecond;
 
-/// File descriptors that the engine waits for besides the sockets.
-constexpr size_t kOwnWaits = 3;
+/// File descriptors that the engine waits for, and those of them that are no sockets of frames.
+enum Waits : size_t { kWake, kLook, kBroker, kGate, kOwnWaits };
+/// Longest time that Flush waits for the frames that pass the gate.
+constexpr int64_t kGateTime = kSecond / 10;
 
 /// Returns whether a read goes on after any signal that the process handles: SA_RESTART. ppoll never does.
 bool GoesOnAfterSignals() {
@@ -127,8 +133,9 @@ bool Adapter::Start() {
   if (wakeFd_ < 0) return Refuse("no eventfd: %s", strerror(-wakeFd_));
   lookFd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   if (lookFd_ < 0) return Refuse("no timer: %s", strerror(errno));
-  waits_ = {{wakeFd_, POLLIN, 0}, {lookFd_, POLLIN, 0}, {broker_.Fd(), POLLIN, 0}};
+  waits_ = {{wakeFd_, POLLIN, 0}, {lookFd_, POLLIN, 0}, {broker_.Fd(), POLLIN, 0}, {-1, POLLIN, 0}};
   WatchSockets();
+  if (!SetFaults()) return false;
   const BlockedSignals blocked;
   const auto run = [](void* self) -> void* {
     static_cast<Adapter*>(self)->RunEngine();
@@ -170,7 +177,16 @@ bool Adapter::OpenCard() {
     if (getrandom(At(scratch_), 32, 0) != 32) return;
     refused = w2c_card_open(card, kCardMemory, kTxSlotBytes, kTxSlots, kRxSlotBytes, kRxSlots, kMaxQp, kMaxMr);
     if (refused == 0 && broker_.HasJoined()) refused = w2c_card_setQpn(card, kSlotBits, broker_.Slot() << kSlotShift);
-    if (refused != 0) return;
+  });
+  if (refused != 0) return Refuse("the card refuses its sizes: %s", strerror(static_cast<int>(refused)));
+  TellAddresses();
+  SetLink();
+  return works;
+}
+
+/// Tells the card its addresses, for which alone it accepts datagrams, and its MTU.
+void Adapter::TellAddresses() {
+  Call([&](w2c_card* card) {
     uint32_t at = scratch_;
     for (const Gid& gid : port_.Gids()) {
       memcpy(At(at), gid.raw, sizeof gid.raw);
@@ -178,14 +194,11 @@ bool Adapter::OpenCard() {
     }
     w2c_card_setPort(card, static_cast<uint32_t>(port_.Gids().size()), port_.ActiveMtu());
   });
-  if (refused != 0) return Refuse("the card refuses its sizes: %s", strerror(static_cast<int>(refused)));
-  SetLink();
-  return works;
 }
 
 void Adapter::SetLink() {
-  // a capture has whole packets: the link neither cuts them out of larger ones nor completes them
-  const bool isWhole = capture_ != nullptr;
+  // captures and rules of faults have whole packets: the link neither cuts them out of larger ones nor completes them
+  const bool isWhole = capture_ != nullptr || gate_ != nullptr;
   const bool usesGso = usesGso_ && !isWhole;
   const uint32_t packets = usesGso ? kBurstPackets : 0, bytes = usesGso ? kBurstBytes : 0;
   const uint32_t port = broker_.HasJoined() ? 0u : +LinkFlag::FIXED_SOURCE_PORT;
@@ -232,7 +245,14 @@ void Adapter::Poll(bool isEmpty) {
 
 int Adapter::OpenRdmaCm(int& commands, int& events) {
   const Lock lock = Hold();
-  return broker_.OpenRdmaCm(port_, commands, events) ? 0 : ENODEV;
+  const bool isOpen = broker_.OpenRdmaCm(port_, commands, events);
+  HeedBroker();
+  return isOpen ? 0 : ENODEV;
+}
+
+std::vector<std::string> Adapter::IdleRules() {
+  const Lock lock = Hold();
+  return broker_.RulesWithoutHits();
 }
 
 /// Whether a thread polls, without pauses.
@@ -293,6 +313,14 @@ uint16_t Adapter::SourcePortTo(uint32_t gidIndex, uint32_t remoteQpn) {
 void Adapter::Flush() {
   for (int turns = 0; turns < kFlushTurns && Turn(true) > 0; turns++) {
   }
+  if (gate_ == nullptr) return;
+  gate_->Mark();
+  const int64_t until = MonotonicTime() + kGateTime;
+  while (gate_ != nullptr && gate_->IsMarked() && MonotonicTime() < until) {
+    pollfd wait{gate_->Fd(), POLLIN, 0};
+    poll(&wait, 1, static_cast<int>(kGateTime * 1000 / kSecond));
+    Turn(true);
+  }
 }
 
 int Adapter::JoinGroup(const uint8_t gid[16]) {
@@ -323,13 +351,17 @@ uint32_t Adapter::Turn(bool receives) {
   uint32_t moved = receives ? sockets_.Receive() : 0;
   if (capture_ != nullptr) capture_->Received();
   const auto now = static_cast<double>(time);
+  if (gate_ != nullptr) moved += ReceiveByGate(now);
   Call([&](w2c_card* card) {
-    moved += w2c_card_rx(card, now, kTurnFrames);
+    if (gate_ == nullptr) moved += w2c_card_rx(card, now, kTurnFrames);
     w2c_card_expire(card, now);
   });
   // before the system call that sends: a thread that waits for an event wakes up meanwhile
   DispatchEvents();
-  Call([&](w2c_card* card) { moved += w2c_card_tx(card, now, kTurnFrames); });
+  if (gate_ != nullptr)
+    moved += SendByGate(now);
+  else
+    Call([&](w2c_card* card) { moved += w2c_card_tx(card, now, kTurnFrames); });
   if (tx_.Producer() == tx_.Consumer()) {
     DropLostMemory();
     return moved;
@@ -348,6 +380,65 @@ int32_t Adapter::Send() {
   const int32_t sent = sockets_.Send();
   capture_->Sent();
   return sent;
+}
+
+/// Gives the frames of the receive ring to the gate, and those that have passed it to the card and the link.
+uint32_t Adapter::ReceiveByGate(double now) {
+  uint32_t moved = gate_->TakeReceived();
+  gate_->Exchange();
+  Gate::Frame frame;
+  bool isWhole = true;
+  for (; isWhole && gate_->Front(frame); moved++) {
+    isWhole = PassOn(frame, now);
+    if (isWhole) gate_->Pop();
+  }
+  if (!isWhole || !gate_->HasEnded()) return moved;
+  SetGate(nullptr);
+  return moved + 1;
+}
+
+/// @returns false if there is no room for the frame
+bool Adapter::PassOn(const Gate::Frame& frame, double now) {
+  if (frame.isReceived) {
+    if (frame.bytes > kRxSlotBytes) return true;
+    memcpy(At(gateSlot_), frame.data, frame.bytes);
+    return Call([&](w2c_card* card) { w2c_card_rxFrame(card, now, gateSlot_, frame.bytes, frame.options); }) || true;
+  }
+  if (tx_.Free() == 0) return false;
+  if (frame.bytes > kTxSlotBytes) return true;
+  const uint32_t at = tx_.Producer();
+  Descriptor& to = tx_[at];
+  memcpy(At(static_cast<uint32_t>(to.addr)), frame.data, frame.bytes);
+  to.len = frame.bytes;
+  to.options = frame.options;
+  tx_.SetProducer(at + 1);
+  return true;
+}
+
+/// Lets the card transmit, and gives the frames to the gate.
+uint32_t Adapter::SendByGate(double now) {
+  uint32_t sent = 0;
+  for (uint32_t count = 1; count > 0 && gate_->HasRoom() && tx_.Free() > 0; sent += count) {
+    count = 0;
+    Call([&](w2c_card* card) { count = w2c_card_tx(card, now, 1); });
+    if (count > 0) gate_->TakeSent();
+  }
+  gate_->Exchange();
+  return sent;
+}
+
+/// Opens the gate, or ends it: null.
+void Adapter::SetGate(std::unique_ptr<Gate> gate) {
+  gate_ = std::move(gate);
+  waits_[kGate].fd = gate_ == nullptr ? -1 : gate_->Fd();
+  if (gate_ != nullptr) {
+    gate_->Attach(memory_, Layout());
+    Call([&](w2c_card* card) {
+      if (gateSlot_ == 0) gateSlot_ = w2c_card_ringAlloc(card, kRxSlotBytes);
+    });
+  }
+  SetLink();
+  if (isAsleep_) WakeEngine();
 }
 
 /// Memory that the program has unmapped loses its keys, so that the requests that use it fail.
@@ -377,14 +468,56 @@ void Adapter::DispatchEvents() {
 /// The broker may have ended. Another one knows the slot as long as some of the programs live.
 void Adapter::KeepBroker() {
   if (!broker_.Keep(MonotonicTime())) Fail("the broker that has followed another one does not know this program");
-  waits_[kOwnWaits - 1].fd = broker_.Fd();
+  waits_[kBroker].fd = broker_.Fd();
+  HeedBroker();
+}
+
+/// Has the rules of faults that the environment names be in force from the first frame on. @returns false after a line
+/// on stderr
+bool Adapter::SetFaults() {
+  const char* setting = Setting("WASM_ROCE_FAULT");
+  if (setting == nullptr) return true;
+  if (!broker_.HasJoined())
+    return Refuse("rules of faults (WASM_ROCE_FAULT) need the broker: wasm-roce run, or wasm-roce broker");
+  std::vector<std::string> rules;
+  std::istringstream lines(setting);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) rules.push_back(line);
+  const char* seed = Setting("WASM_ROCE_FAULT_SEED");
+  char* end = nullptr;
+  const int64_t number = seed == nullptr ? 1 : strtoll(seed, &end, 10);
+  if (seed != nullptr && *end != 0) return Refuse("WASM_ROCE_FAULT_SEED is '%s', not a whole number", seed);
+  std::string why;
+  if (!broker_.SetFaults(rules, number, why)) return Refuse("WASM_ROCE_FAULT: %s", why.c_str());
+  HeedBroker();
+  return true;
+}
+
+/// Does what the broker has asked for.
+void Adapter::HeedBroker() {
+  const Broker::Wishes wishes = broker_.TakeWishes();
+  if (wishes.gate >= 0) SetGate(std::make_unique<Gate>(wishes.gate));
+  if (wishes.stat) broker_.SendStat(DeviceStat(*this, broker_.Slot(), sockets_.Counters()));
+  if (wishes.host) ShowHost(wishes);
+}
+
+/// Shows the events of the host that rules of faults pretend.
+void Adapter::ShowHost(const Broker::Wishes& wishes) {
+  const bool wasActive = port_.IsActive();
+  const bool isChanged = port_.Show(wishes.isDown, wishes.gids);
+  TellAddresses();
+  ShowPort(port_);
+  if (port_.IsActive() != wasActive) events_.Report(wasActive ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+  if (isChanged) events_.Report(IBV_EVENT_GID_CHANGE);
+  if (wishes.hasFailed) Fail("the rule of faults 'device failure'");
 }
 
 /// Returns when a turn is due although nothing arrives; 0 = never.
 double Adapter::Deadline() {
   double deadline = 0;
   Call([&](w2c_card* card) { deadline = w2c_card_nextDeadline(card); });
-  if (tx_.Producer() == tx_.Consumer()) return deadline;
+  const bool isGateBusy = gate_ != nullptr && gate_->IsBusy();
+  if (tx_.Producer() == tx_.Consumer() && !isGateBusy) return deadline;
   const auto retry = static_cast<double>(MonotonicTime() + kSendRetry);
   return deadline == 0 ? retry : std::min(deadline, retry);
 }
@@ -440,13 +573,14 @@ void Adapter::SleepEngine() {
   const timespec time{duration / kSecond, duration % kSecond};
   engineWaits_ = waits_;
   if (!sleepWatches_) engineWaits_.resize(kOwnWaits);
+  if (isPolled && !isLed_) engineWaits_[kGate].fd = -1;
   mutex_.unlock();
   ppoll(engineWaits_.data(), engineWaits_.size(), &time, nullptr);
   mutex_.lock();
   isAsleep_ = false;
-  if (engineWaits_[2].revents != 0 || (brokerDue != 0 && MonotonicTime() >= brokerDue)) KeepBroker();
-  if (engineWaits_[0].revents != 0) ClearEventfd(wakeFd_);
-  if (engineWaits_[1].revents != 0) {
+  if (engineWaits_[kBroker].revents != 0 || (brokerDue != 0 && MonotonicTime() >= brokerDue)) KeepBroker();
+  if (engineWaits_[kWake].revents != 0) ClearEventfd(wakeFd_);
+  if (engineWaits_[kLook].revents != 0) {
     uint64_t times;
     if (read(lookFd_, &times, sizeof times) > 0) isLookSet_ = false;
   }
@@ -478,6 +612,7 @@ void Adapter::AfterForkInChild() {
     inherited->sockets_.Close();
     inherited->broker_.Leave();
     inherited->capture_.reset();
+    inherited->gate_.reset();
     close(inherited->wakeFd_);
     close(inherited->lookFd_);
     inherited->mutex_.unlock();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "broker.h"
@@ -22,6 +23,7 @@
 #include "core/regions.h"
 #include "core/udpsockets.h"
 #include "events.h"
+#include "gate.h"
 #include "groups.h"
 #include "keytable.h"
 #include "port.h"
@@ -110,6 +112,8 @@ class Adapter {
 
   // ---- The caller does not hold the lock.
 
+  /// Returns the rules of faults of the program's that have hit no packet.
+  std::vector<std::string> IdleRules();
   /// Opens a file of rdma_cm, by the broker. @param commands, events streams, which the caller owns then
   /// @returns 0 or an errno; ENODEV without a broker, after a line on stderr
   int OpenRdmaCm(int& commands, int& events);
@@ -127,6 +131,7 @@ class Adapter {
   bool OpenSockets();
   int OpenSocket(const Gid& gid, const sockaddr_in6& address);
   bool OpenCard();
+  void TellAddresses();
   void SetLink();
   FrameLayout Layout();
   RingLayout LayoutOf(uint32_t ring) const;
@@ -135,6 +140,13 @@ class Adapter {
   void DispatchEvents();
   void DropLostMemory();
   void KeepBroker();
+  bool SetFaults();
+  void HeedBroker();
+  void ShowHost(const Broker::Wishes& wishes);
+  void SetGate(std::unique_ptr<Gate> gate);
+  uint32_t ReceiveByGate(double now);
+  uint32_t SendByGate(double now);
+  bool PassOn(const Gate::Frame& frame, double now);
   double Deadline();
   void KeepDeadline();
   void WakeEngine();
@@ -163,6 +175,10 @@ class Adapter {
   SourcePorts sourcePorts_;
   /// Null: the program's frames are not captured.
   std::unique_ptr<Capture> capture_;
+  /// Null: no rule of faults is in force.
+  std::unique_ptr<Gate> gate_;
+  /// The slot from which the card receives the frames that have passed the gate. 0: there was none yet.
+  uint32_t gateSlot_ = 0;
   Events events_;
   KeyTable keys_;
   Groups groups_;
@@ -176,7 +192,7 @@ class Adapter {
   /// Expires when the engine has to see whether anybody still takes the turns.
   int lookFd_ = -1;
   bool isLookSet_ = false;
-  /// wakeFd_, lookFd_, the broker's, and the sockets; and those that the engine waits for in its sleep.
+  /// wakeFd_, lookFd_, the broker's, the gate's, and the sockets; and those that the engine waits for in its sleep.
   std::vector<struct pollfd> waits_, engineWaits_;
   /// The end of the last call that took turns, and the last pause between two of them (ns).
   int64_t calledAt_ = 0, pausedAt_ = 0;

@@ -64,6 +64,8 @@ bool ReadHeader(const uint8_t* bytes, Received& header) {
 }
 
 int MakeHandle(Adapter& adapter, const Ah& ah, uint32_t remoteQpn, uint32_t& handle) {
+  // the GID may have gone since the program has made the handle
+  if (const int wrong = CheckAddress(adapter, ah.attr)) return wrong;
   WriteAddress(adapter, ah.attr, remoteQpn);
   return MakeInCard(adapter, handle, [&](w2c_card* card) { return w2c_card_ahCreate(card, ah.pd->handle); });
 }
@@ -174,6 +176,7 @@ VERBS_API int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc
   attr->grh.traffic_class = header.trafficClass & ~3;
   attr->grh.flow_label = header.flowLabel;
   attr->grh.hop_limit = 0xff;
+  const Adapter::Lock lock = AdapterOf(context).Hold();
   const auto& gids = AdapterOf(context).ThePort().Gids();
   const bool isIpv4 = IsIpv4(header.source);
   for (uint32_t i = 0; i < gids.size(); i++) {

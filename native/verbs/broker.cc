@@ -4,6 +4,7 @@
 #include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "core/clock.h"
 #include "core/fd.h"
+#include "gate.h"
 #include "settings.h"
 
 namespace {
@@ -23,7 +25,7 @@ constexpr int64_t kPatience = 10 * kSecond;
 /// Time between two attempts to find a broker.
 constexpr int64_t kRetry = kSecond / 20;
 /// Requests but the first of a connection have this id.
-constexpr uint32_t kGreetingId = 0, kRequestId = 1;
+constexpr uint32_t kGreetingId = 0, kRequestId = 1, kUnawaitedId = 2;
 
 void CloseAll(std::vector<int>& fds) {
   for (int& fd : fds) CloseFd(fd);
@@ -69,10 +71,42 @@ uint32_t NumberIn(const rapidjson::Document& message, const char* name) {
   return found != message.MemberEnd() && found->value.IsUint() ? found->value.GetUint() : UINT32_MAX;
 }
 
+bool IsTrue(const rapidjson::Document& message, const char* name) {
+  const auto found = message.FindMember(name);
+  return found != message.MemberEnd() && found->value.IsTrue();
+}
+
+std::vector<std::string> StringsIn(const rapidjson::Document& message, const char* name) {
+  std::vector<std::string> strings;
+  const auto found = message.FindMember(name);
+  if (found == message.MemberEnd() || !found->value.IsArray()) return strings;
+  for (const auto& each : found->value.GetArray())
+    if (each.IsString()) strings.emplace_back(each.GetString(), each.GetStringLength());
+  return strings;
+}
+
+/// Adds what a message that has no answer asks for.
+void AddWish(const rapidjson::Document& message, std::vector<int>& fds, Broker::Wishes& to) {
+  const std::string type = StringIn(message, "type");
+  if (type == "gate" && fds.size() == 1) {
+    CloseFd(to.gate);
+    to.gate = TakeFirst(fds);
+    // no frame goes another way: the caller looks at the wishes before it gives the lock away
+    Gate::Begin(to.gate);
+  } else if (type == "stat") {
+    to.stat = true;
+  } else if (type == "host") {
+    to.host = true;
+    to.isDown = IsTrue(message, "isDown");
+    to.hasFailed = IsTrue(message, "hasFailed");
+    to.gids = StringsIn(message, "gids");
+  }
+}
+
 }  // namespace
 
 Broker::Result Broker::Join(const std::vector<Gid>& addresses) {
-  join_ = "\"type\":\"join\",\"onlyLocal\":false,\"addresses\":" + Text(addresses);
+  about_ = ",\"isServed\":true,\"addresses\":" + Text(addresses) + "}";
   const char* wanted = Setting("WASM_ROCE_BROKER");
   if (wanted != nullptr && strcmp(wanted, "off") == 0) return Result::kNone;
   if (wanted != nullptr && strcmp(wanted, "on") != 0) {
@@ -133,8 +167,32 @@ bool Broker::OpenRdmaCm(const Port& port, int& commands, int& events) {
   return false;
 }
 
+bool Broker::SetFaults(const std::vector<std::string>& rules, int64_t seed, std::string& why) {
+  std::string list;
+  for (const std::string& each : rules) list += (list.empty() ? "" : ",") + Quoted(each);
+  faults_ = "\"type\":\"faults\",\"seed\":" + std::to_string(seed) + ",\"rules\":[" + list + "]";
+  Answer answer;
+  if (Ask(faults_, answer)) return true;
+  why = failure_;
+  return false;
+}
+
+std::vector<std::string> Broker::RulesWithoutHits() {
+  Answer answer;
+  Ask("\"type\":\"idleFaults\"", answer);
+  return answer.idleRules;
+}
+
+void Broker::SendStat(const std::string& json) {
+  int file = memfd_create("wasm-roce state", MFD_CLOEXEC);
+  const bool isWritten = file >= 0 && write(file, json.data(), json.size()) == static_cast<ssize_t>(json.size());
+  Send("{\"type\":\"stat\"}", isWritten ? std::vector<int>{file} : std::vector<int>{});
+  CloseFd(file);
+}
+
 void Broker::Leave() {
   Disconnect();
+  CloseFd(wishes_.gate);
   search_.End();
   CloseFd(lease_);
   CloseFd(vault_);
@@ -186,9 +244,9 @@ void Broker::Connect(int64_t now) {
 void Broker::Greet(int64_t now) {
   greetsUntil_ = now + kPatience;
   const std::string head = "{\"id\":0,\"version\":" + std::string(kVersion) + ",";
-  if (slot_ == 0) return Send(head + join_ + "}", {});
+  if (slot_ == 0) return Send(head + "\"type\":\"join\",\"onlyLocal\":false" + about_, {});
   Send(head + "\"type\":\"rejoin\",\"services\":[],\"isAgent\":false,\"slot\":" + std::to_string(slot_) +
-           ",\"secret\":" + Quoted(secret_) + "}",
+           ",\"secret\":" + Quoted(secret_) + about_,
        {vault_});
 }
 
@@ -210,6 +268,8 @@ void Broker::OnGreeted(Answer& answer) {
   answer.fds.clear();
   slot_ = answer.slot;
   secret_ = answer.secret;
+  // its answer comes without being awaited
+  if (!isJoin && !faults_.empty()) Send("{\"id\":" + std::to_string(kUnawaitedId) + "," + faults_ + "}", {});
   if (!asked_.empty()) Send(asked_, {});
 }
 
@@ -261,6 +321,7 @@ void Broker::OnMessage(const UnixMessage& message) {
     answer.secret = StringIn(document, "secret");
     answer.error = StringIn(document, "error");
     answer.message = StringIn(document, "message");
+    answer.idleRules = StringsIn(document, "idle");
   }
   const uint32_t id = isObject ? NumberIn(document, "id") : UINT32_MAX;
   if (id == kGreetingId && greetsUntil_ != 0) {
@@ -268,8 +329,9 @@ void Broker::OnMessage(const UnixMessage& message) {
   } else if (id == kRequestId && !asked_.empty() && !hasAnswer_) {
     std::swap(answer, answer_);
     hasAnswer_ = true;
+  } else if (isObject && id == UINT32_MAX) {
+    AddWish(document, answer.fds, wishes_);
   }
-  // also a stream of a controller, whom nobody serves: it sees the end
   CloseAll(answer.fds);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "brokersearch.h"
@@ -32,6 +33,10 @@ class Broker {
   /// Opens a file of rdma_cm for a port: streams of commands and of events, which the caller owns. Waits for ten
   /// seconds at most. @returns false after a line on stderr
   bool OpenRdmaCm(const Port& port, int& commands, int& events);
+  /// Has rules of faults of the program's be in force. Waits for ten seconds at most. @returns false, and why
+  bool SetFaults(const std::vector<std::string>& rules, int64_t seed, std::string& why);
+  /// Returns the rules that have hit no packet. Waits for ten seconds at most.
+  std::vector<std::string> RulesWithoutHits();
   /// Gives the slot back, or leaves it to the process that has forked this one.
   void Leave();
 
@@ -43,12 +48,29 @@ class Broker {
   /// @returns false once, when the next broker does not know the slot: the sockets may receive what is for others
   bool Keep(int64_t now);
 
+  /// Wishes of a controller of the program, and of its rules of faults.
+  struct Wishes {
+    /// A stream that all frames are to pass (gate.h), or -1. The caller owns it.
+    int gate = -1;
+    /// Whether the state of the device is to be sent: SendStat.
+    bool stat = false;
+    /// Whether there are events of the host: the device shows these from now on.
+    bool host = false, isDown = false, hasFailed = false;
+    /// IP addresses of the GID table.
+    std::vector<std::string> gids;
+  };
+  Wishes TakeWishes() { return std::exchange(wishes_, {}); }
+  /// Sends the state of the device: a DeviceStat of src/verbs/diagnose/stat.ts as JSON.
+  void SendStat(const std::string& json);
+
  private:
   /// An answer of the broker.
   struct Answer {
     uint32_t slot = 0;
     std::string secret, error, message;
     std::vector<int> fds;
+    /// Rules of faults that have hit no packet.
+    std::vector<std::string> idleRules;
   };
 
   bool IsTrusted() const;
@@ -65,8 +87,11 @@ class Broker {
   int connection_ = -1, lease_ = -1, vault_ = -1;
   uint32_t slot_ = 0;
   std::string secret_;
-  /// The first message of each connection without its end, until the adapter has a slot.
-  std::string join_;
+  /// The end of `join` and `rejoin`.
+  std::string about_;
+  /// A request for the program's rules of faults, for each broker. Empty: it has none.
+  std::string faults_;
+  Wishes wishes_;
   /// The broker has to answer the first message of the connection until this time (ns); 0: it has.
   int64_t greetsUntil_ = 0;
   /// Time of the next attempt to find a broker (ns), without a connection.

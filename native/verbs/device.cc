@@ -94,6 +94,7 @@ int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input*, ibv_de
 
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
   if (port != kPortNumber) return Answer(EINVAL);
+  const Adapter::Lock lock = AdapterOf(context).Hold();
   const Port& own = AdapterOf(context).ThePort();
   const bool isActive = own.IsActive();
   ibv_port_attr all{};
@@ -114,19 +115,26 @@ int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t by
   return 0;
 }
 
-/// @returns null if there is no such entry
-const Gid* GidAt(ibv_context* context, uint32_t port, uint32_t index) {
-  const auto& gids = AdapterOf(context).ThePort().Gids();
-  return port == kPortNumber && index < gids.size() ? &gids[index] : nullptr;
+/// Returns the GID table as it is now: rules of faults change it.
+std::vector<Gid> GidsOf(ibv_context* context) {
+  const Adapter::Lock lock = AdapterOf(context).Hold();
+  return AdapterOf(context).ThePort().Gids();
 }
 
-void FillEntry(ibv_context* context, uint32_t index, ibv_gid_entry& entry) {
-  const Port& port = AdapterOf(context).ThePort();
-  memcpy(entry.gid.raw, port.Gids()[index].raw, sizeof entry.gid.raw);
+/// @returns false if there is no such entry
+bool FindGid(ibv_context* context, uint32_t port, uint32_t index, Gid& gid) {
+  const std::vector<Gid> gids = GidsOf(context);
+  if (port != kPortNumber || index >= gids.size()) return false;
+  gid = gids[index];
+  return true;
+}
+
+void FillEntry(ibv_context* context, uint32_t index, const Gid& gid, ibv_gid_entry& entry) {
+  memcpy(entry.gid.raw, gid.raw, sizeof entry.gid.raw);
   entry.gid_index = index;
   entry.port_num = kPortNumber;
   entry.gid_type = IBV_GID_TYPE_ROCE_V2;
-  entry.ndev_ifindex = static_cast<uint32_t>(port.Interface());
+  entry.ndev_ifindex = static_cast<uint32_t>(AdapterOf(context).ThePort().Interface());
 }
 
 }  // namespace
@@ -199,40 +207,42 @@ VERBS_API int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_por
 }
 
 VERBS_API int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-  const Gid* found = index < 0 ? nullptr : GidAt(context, port, static_cast<uint32_t>(index));
-  if (found == nullptr) {
+  Gid found;
+  if (index < 0 || !FindGid(context, port, static_cast<uint32_t>(index), found)) {
     errno = EINVAL;
     return -1;
   }
-  memcpy(gid->raw, found->raw, sizeof gid->raw);
+  memcpy(gid->raw, found.raw, sizeof gid->raw);
   return 0;
 }
 
 VERBS_API int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                                 uint32_t flags, size_t bytes) {
   if (flags != 0 || bytes < sizeof *entry || port != kPortNumber) return Answer(EINVAL);
-  if (GidAt(context, port, index) == nullptr) return Answer(ENODATA);
+  Gid found;
+  if (!FindGid(context, port, index, found)) return Answer(ENODATA);
   memset(entry, 0, bytes);
-  FillEntry(context, index, *entry);
+  FillEntry(context, index, found, *entry);
   return 0;
 }
 
 VERBS_API ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
                                        size_t bytes) {
   if (flags != 0 || bytes < sizeof *entries) return -EINVAL;
-  const size_t count = AdapterOf(context).ThePort().Gids().size();
-  if (count > max) return -EINVAL;
-  for (uint32_t i = 0; i < count; i++) {
+  const std::vector<Gid> gids = GidsOf(context);
+  if (gids.size() > max) return -EINVAL;
+  for (uint32_t i = 0; i < gids.size(); i++) {
     auto* entry = reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<uint8_t*>(entries) + i * bytes);
     memset(entry, 0, bytes);
-    FillEntry(context, i, *entry);
+    FillEntry(context, i, gids[i], *entry);
   }
-  return static_cast<ssize_t>(count);
+  return static_cast<ssize_t>(gids.size());
 }
 
 /// One of libibverbs' private functions, which rdma-core's Python tests call. Its numbers are sysfs': 1 = RoCE v2.
 VERBS_API int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, unsigned* type) {
-  if (GidAt(context, port, index) == nullptr) {
+  Gid found;
+  if (!FindGid(context, port, index, found)) {
     errno = EINVAL;
     return -1;
   }

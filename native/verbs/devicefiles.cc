@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -38,6 +40,33 @@ constexpr const char* kNoFile = "/proc/there is none";
 constexpr unsigned kVerbsMajor = 231, kVerbsMinor = 192;
 
 std::string DeviceFolder() { return std::string("/sys/devices/virtual/infiniband/") + kDevice; }
+
+std::string PortFolder() { return DeviceFolder() + "/ports/" + std::to_string(kPortNumber); }
+
+/// The port that rules of faults show in place of the interface's. Never destroyed: threads may outlive main.
+struct ShownPort {
+  std::mutex mutex;
+  std::optional<Port> port;
+
+  static ShownPort& Get() {
+    static auto* shown = new ShownPort;
+    return *shown;
+  }
+};
+
+/// @returns false if there is none
+bool FindPort(Port& port) {
+  {
+    ShownPort& shown = ShownPort::Get();
+    const std::lock_guard<std::mutex> lock(shown.mutex);
+    if (shown.port) {
+      port = *shown.port;
+      return true;
+    }
+  }
+  std::string why;
+  return port.Find(why);
+}
 
 /// Returns bytes as sysfs has them: groups of four digits.
 template <size_t size>
@@ -70,6 +99,8 @@ class DeviceFiles {
   static DeviceFiles* Made() { return made.load(std::memory_order_acquire); }
 
   const std::string& Root() const { return folder_.Path(); }
+  /// Shows another state and another GID table.
+  void Update(const Port& port) { WriteState(port); }
   /// Returns the numbers of the character device for which a file stands, or 0.
   dev_t DeviceOf(dev_t device, ino_t inode) const {
     if (device != device_) return 0;
@@ -84,6 +115,7 @@ class DeviceFiles {
   static DeviceFiles* Make();
   bool WriteAll();
   void WriteDevice(const Port& port);
+  void WriteState(const Port& port);
   void WritePort(const Port& port);
   void Write(const std::string& path, const std::string& text);
   void Link(const std::string& path, const std::string& to);
@@ -130,8 +162,7 @@ bool DeviceFiles::WriteAll() {
   Write("/dev/infiniband/rdma_cm", "");
   const std::string verbs = std::string("/dev/infiniband/") + kVerbsFile;
   Port port;
-  std::string why;
-  if (port.Find(why)) {
+  if (FindPort(port)) {
     Write(verbs, "");
     WriteDevice(port);
     WritePort(port);
@@ -166,9 +197,7 @@ void DeviceFiles::WriteDevice(const Port& port) {
 }
 
 void DeviceFiles::WritePort(const Port& port) {
-  const std::string folder = DeviceFolder() + "/ports/" + std::to_string(kPortNumber);
-  Write(folder + "/state", port.IsActive() ? CodeText(IBV_PORT_ACTIVE, "ACTIVE") : CodeText(IBV_PORT_DOWN, "DOWN"));
-  Write(folder + "/phys_state", port.IsActive() ? CodeText(kLinkUp, "LinkUp") : CodeText(kDisabled, "Disabled"));
+  const std::string folder = PortFolder();
   Write(folder + "/rate", kRate);
   Write(folder + "/link_layer", "Ethernet");
   char capabilities[16];
@@ -177,6 +206,18 @@ void DeviceFiles::WritePort(const Port& port) {
   for (const char* each : {"/lid", "/sm_lid"}) Write(folder + each, "0x0");
   for (const char* each : {"/lid_mask_count", "/sm_sl"}) Write(folder + each, "0");
   Write(folder + "/pkeys/0", "0xffff");
+  WriteState(port);
+}
+
+/// Writes what changes: the state of the port, and the GID table.
+void DeviceFiles::WriteState(const Port& port) {
+  const std::string folder = PortFolder();
+  Write(folder + "/state", port.IsActive() ? CodeText(IBV_PORT_ACTIVE, "ACTIVE") : CodeText(IBV_PORT_DOWN, "DOWN"));
+  Write(folder + "/phys_state", port.IsActive() ? CodeText(kLinkUp, "LinkUp") : CodeText(kDisabled, "Disabled"));
+  for (const char* each : {"/gids", "/gid_attrs"}) {
+    std::error_code error;
+    fs::remove_all(Root() + folder + each, error);
+  }
   for (size_t i = 0; i < port.Gids().size(); i++) {
     const std::string index = std::to_string(i);
     Write(folder + "/gids/" + index, GroupsText(port.Gids()[i].raw));
@@ -193,7 +234,7 @@ void DeviceFiles::AddFolder(const std::string& path) {
 
 void DeviceFiles::Write(const std::string& path, const std::string& text) {
   AddFolder(path.substr(0, path.rfind('/')));
-  int fd = open((Root() + path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  int fd = open((Root() + path).c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0644);
   const std::string line = text.empty() ? text : text + '\n';
   if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) isWhole_ = false;
   CloseFd(fd);
@@ -252,6 +293,15 @@ ShownPath::ShownPath(const char* path) : path_(path) {
   memmove(room_ + files->Root().size(), room_, length + 1);
   memcpy(room_, files->Root().data(), files->Root().size());
   path_ = room_;
+}
+
+void ShowPort(const Port& port) {
+  {
+    ShownPort& shown = ShownPort::Get();
+    const std::lock_guard<std::mutex> lock(shown.mutex);
+    shown.port = port;
+  }
+  if (DeviceFiles* files = DeviceFiles::Made()) files->Update(port);
 }
 
 void HidePlace(char* path) {

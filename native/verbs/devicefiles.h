@@ -20,6 +20,11 @@ class ShownPath {
   char room_[PATH_MAX];
 };
 
+class Port;
+
+/// Shows the state and the GID table of a port from now on: rules of faults have changed them.
+void ShowPort(const Port& port);
+
 /// Turns the path of a file of the device into the one that programs know. Others stay.
 void HidePlace(char* path);
 

@@ -158,6 +158,13 @@ Qp* Events::QpOf(uint32_t handle) const {
   return isQp ? static_cast<Qp*>(found->second.object) : nullptr;
 }
 
+std::vector<const Qp*> Events::Qps() const {
+  std::vector<const Qp*> qps;
+  for (const auto& [handle, target] : targets_)
+    if (target.kind == Target::kQp) qps.push_back(static_cast<const Qp*>(target.object));
+  return qps;
+}
+
 uint64_t Events::Pending(Adapter& adapter) const {
   uint64_t count = 0;
   for (const auto& [handle, target] : targets_) {

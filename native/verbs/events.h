@@ -26,6 +26,7 @@ class Events {
 
   /// Returns the queue pair with a handle, or null.
   Qp* QpOf(uint32_t handle) const;
+  std::vector<const Qp*> Qps() const;
 
   /// Returns the number of completions that wait in queues.
   uint64_t Pending(Adapter& adapter) const;

@@ -56,6 +56,12 @@ Gid GidOf(const sockaddr* address) {
   return gid;
 }
 
+bool ReadAddress(const std::string& text, Gid& gid) {
+  if (inet_pton(AF_INET6, text.c_str(), gid.raw) == 1) return true;
+  gid.raw[10] = gid.raw[11] = 0xff;
+  return inet_pton(AF_INET, text.c_str(), gid.raw + 12) == 1;
+}
+
 int Rank(const Gid& gid) { return gid.IsIpv4() ? 1 : gid.IsLinkLocal() ? 0 : 2; }
 
 }  // namespace
@@ -105,11 +111,29 @@ void Port::AddGids(const ifaddrs* all) {
       memcpy(mac_, reinterpret_cast<const sockaddr_ll*>(entry->ifa_addr)->sll_addr, sizeof mac_);
   }
   std::stable_sort(gids_.begin(), gids_.end(), [](const Gid& a, const Gid& b) { return Rank(a) < Rank(b); });
+  own_ = gids_;
   ifreq request{};
   strncpy(request.ifr_name, name_.c_str(), IFNAMSIZ - 1);
   const int fd = KernelSocket(AF_INET, SOCK_DGRAM);
   if (ioctl(fd, SIOCGIFMTU, &request) == 0) mtu_ = static_cast<uint32_t>(request.ifr_mtu);
   close(fd);
+}
+
+bool Port::Show(bool isDown, const std::vector<std::string>& addresses) {
+  isShownDown_ = isDown;
+  std::vector<Gid> gids;
+  for (const std::string& each : addresses) {
+    Gid gid{};
+    if (gids.size() == kMaxGids || !ReadAddress(each, gid)) continue;
+    // with the scope that the interface has given it
+    for (const Gid& own : own_)
+      if (memcmp(own.raw, gid.raw, sizeof gid.raw) == 0) gid = own;
+    gids.push_back(gid);
+  }
+  const auto isSame = [](const Gid& a, const Gid& b) { return memcmp(a.raw, b.raw, sizeof a.raw) == 0; };
+  const bool isChanged = !std::equal(gids.begin(), gids.end(), gids_.begin(), gids_.end(), isSame);
+  gids_ = gids;
+  return isChanged;
 }
 
 uint32_t Port::ActiveMtu() const {

@@ -24,6 +24,9 @@ class Port {
   /// Chooses the interface: WASM_ROCE_INTERFACE, or the first one that is up and has an address, loopback last.
   /// @returns false and why, if there is none
   bool Find(std::string& why);
+  /// Shows another state than the interface's, and another GID table, as rules of faults pretend.
+  /// @param addresses IP addresses, in the order of the table @returns whether the table has changed
+  bool Show(bool isDown, const std::vector<std::string>& addresses);
   /// The GID table: link-local addresses, then IPv4, then other IPv6, as devices of Node have it.
   const std::vector<Gid>& Gids() const { return gids_; }
   int Interface() const { return index_; }
@@ -33,7 +36,7 @@ class Port {
   /// Largest path MTU: payload bytes of a packet.
   uint32_t ActiveMtu() const;
   /// Whether packets can be sent: the interface is up, and long enough for the least path MTU.
-  bool IsActive() const { return isUp_ && ActiveMtu() > 0; }
+  bool IsActive() const { return isUp_ && !isShownDown_ && ActiveMtu() > 0; }
   /// The interface's MAC address as EUI-64, in network order.
   void Guid(uint8_t guid[8]) const;
 
@@ -43,7 +46,8 @@ class Port {
   std::string name_;
   int index_ = 0;
   uint32_t mtu_ = 0;
-  bool isUp_ = false;
+  bool isUp_ = false, isShownDown_ = false;
   uint8_t mac_[6] = {};
-  std::vector<Gid> gids_;
+  /// The table that is shown, and that of the interface.
+  std::vector<Gid> gids_, own_;
 };

@@ -105,10 +105,23 @@ void AppendStacks(std::string& to) {
   }
 }
 
+/// A fault that never comes is no test. @returns the rules without a hit
+std::string IdleRules() {
+  std::string list;
+  for (const std::string& rule : reported->IdleRules()) {
+    fprintf(stderr, "wasm-roce: the rule of faults '%s' has hit no packet of process %d\n", rule.c_str(), getpid());
+    AppendItem(list, rule);
+  }
+  return list;
+}
+
 void WriteReport() {
-  const char* file = Setting("WASM_ROCE_REPORT");
   // a child that has not opened the device has nothing to report
-  if (file == nullptr || getpid() != process) return;
+  if (getpid() != process) return;
+  const bool hasRules = Setting("WASM_ROCE_FAULT") != nullptr;
+  const std::string idle = hasRules ? IdleRules() : std::string();
+  const char* file = Setting("WASM_ROCE_REPORT");
+  if (file == nullptr) return;
   std::string text = std::string(program_invocation_short_name) + " (process " + std::to_string(getpid()) + ")\n";
   {
     const Adapter::Lock lock = reported->Hold();
@@ -116,6 +129,7 @@ void WriteReport() {
     AppendList(text, "completions that were not polled", std::to_string(reported->TheEvents().Pending(*reported)));
     AppendList(text, "objects that were not destroyed", Alive());
     AppendList(text, "counters", Counters(*reported));
+    if (hasRules) AppendList(text, "rules of faults that have hit no packet", idle);
   }
   AppendStacks(text);
   const bool isStderr = strcmp(file, "-") == 0;
@@ -151,7 +165,8 @@ void CountCompletion(uint32_t status) {
 }
 
 void ReportAtExit(Adapter& adapter) {
-  static const int registered = Setting("WASM_ROCE_REPORT") != nullptr ? atexit(WriteReport) : 0;
+  const bool isWanted = Setting("WASM_ROCE_REPORT") != nullptr || Setting("WASM_ROCE_FAULT") != nullptr;
+  static const int registered = isWanted ? atexit(WriteReport) : 0;
   if (registered != 0) fputs("wasm-roce: there will be no report: too many functions wait for the exit\n", stderr);
   reported = &adapter;
   process = getpid();
