@@ -37,3 +37,10 @@ export function compileLoss(folder: string): string {
   execFileSync('clang', [...words, '-c', join(HERE, 'loss.bpf.c'), '-o', object]);
   return object;
 }
+
+/** Compiles the program that prints asynchronous events into a folder. @returns the file */
+export function compileEvents(folder: string): string {
+  const program = join(folder, 'events');
+  execFileSync('gcc', ['-O2', '-Wall', '-Werror', '-o', program, join(HERE, 'events.c'), '-libverbs']);
+  return program;
+}

@@ -7,6 +7,7 @@ import type { Command } from 'commander';
 import { brokerCommandLine } from '../../broker/commandline.js';
 import { packageFile } from '../../packagefile.js';
 import { CliError, EXIT_HELP, Exit } from '../exit.js';
+import { faultRules, integer } from '../options.js';
 import { findProgram, unreachable } from './executable.js';
 
 interface Flags {
@@ -14,6 +15,8 @@ interface Flags {
   readonly explain?: true;
   readonly report?: string;
   readonly pcap?: string;
+  readonly fault?: readonly string[];
+  readonly seed?: number;
   readonly stacks?: true;
   readonly printEnv?: true;
 }
@@ -35,6 +38,7 @@ Examples:
   wasm-roce run -- ib_write_bw                      the server of perftest
   wasm-roce run --interface eth1 -- ib_write_bw 10.0.0.2
   wasm-roce run --explain --report - -- ./rdma_test
+  wasm-roce run --fault 'drop the 5th WRITE_MIDDLE' -- ib_write_bw 10.0.0.2
 ${EXIT_HELP.replace('0 done, ', `as that of the program; ${NOT_FOUND} it is not found, ${NOT_EXECUTABLE} it cannot be reached;\n`)}`;
 
 export function runCommand(program: Command): void {
@@ -47,6 +51,8 @@ export function runCommand(program: Command): void {
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
     .option('--explain', 'say on stderr why a request or a queue of the program has failed')
+    .option('--fault <rule>', "rule of faults, such as 'drop the 5th WRITE_MIDDLE'; may be repeated", faultRules)
+    .option('--seed <n>', 'seed of rules by chance. Default: 1', integer(0, 2 ** 31 - 1))
     .option('--pcap <file>', 'write the frames of its processes to a pcapng file for Wireshark')
     .option('--report <file>', 'write a report when it ends, to a file or - (stderr)')
     .option('--print-env', 'print the variables of its environment as lines NAME=value, and run nothing')
@@ -58,6 +64,7 @@ export function runCommand(program: Command): void {
 
 async function run(name: string | undefined, args: readonly string[], flags: Flags): Promise<void> {
   if (flags.stacks && flags.report === undefined) throw new CliError(Exit.USAGE, '--stacks needs --report');
+  if (flags.seed !== undefined && flags.fault === undefined) throw new CliError(Exit.USAGE, '--seed needs --fault');
   if (flags.printEnv) {
     if (name !== undefined) throw new CliError(Exit.USAGE, `--print-env runs no program: ${name}`);
     for (const [variable, value] of Object.entries(environment(flags))) process.stdout.write(`${variable}=${value}\n`);
@@ -84,10 +91,12 @@ function environment(flags: Flags): Record<string, string> {
 }
 
 /** Returns the variables of the library for the options that are given. */
-function settingsOf({ interface: name, explain, report, pcap, stacks }: Flags): Record<string, string> {
+function settingsOf({ interface: name, explain, fault, seed, report, pcap, stacks }: Flags): Record<string, string> {
   return {
     ...(name !== undefined && { WASM_ROCE_INTERFACE: name }),
     ...(explain && { WASM_ROCE_EXPLAIN: '1' }),
+    ...(fault && { WASM_ROCE_FAULT: fault.join('\n') }),
+    ...(seed !== undefined && { WASM_ROCE_FAULT_SEED: `${seed}` }),
     ...(report !== undefined && { WASM_ROCE_REPORT: report === '-' ? report : emptied('--report', report) }),
     ...(pcap !== undefined && { WASM_ROCE_PCAP: emptied('--pcap', pcap) }),
     ...(stacks && { WASM_ROCE_STACKS: '1' }),
