@@ -47,7 +47,7 @@ const CORE = {
   env: { WASM_ROCE_PEERS: 'corners' },
   args: [
     ...['cm-crowd', 'probe-stock', 'rsocket-programs', 'valkey'].map(interop),
-    'test/programs/loss.test.ts',
+    ...['crowd', 'killed', 'loss'].map((name) => `test/programs/${name}.test.ts`),
   ].flatMap((file) => ['--exclude', file]),
 };
 /** Tests of what depends on the peer's kernel and libraries, with those of an older Debian. */

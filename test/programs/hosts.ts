@@ -2,8 +2,9 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
-import type { Ended } from '../cli/run.js';
+import type { Ended, Running } from '../cli/run.js';
 import { findValkey } from '../interop/guest/valkey.js';
 import { all, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { PeerNamespace } from '../link/netns.js';
@@ -36,6 +37,12 @@ function expectComplete({ status, stdout, stderr }: Ended, prints?: RegExp): voi
   if (prints) expect(stdout).toMatch(prints);
 }
 
+/** Both ends of a way that runs. */
+export interface Ends {
+  readonly server: Running;
+  readonly client: Running;
+}
+
 export class Hosts {
   readonly near: Host;
   readonly far: Host;
@@ -62,6 +69,15 @@ export class Hosts {
   close(): void {
     this.#namespace.close();
     rmSync(this.folder, { recursive: true });
+  }
+
+  /** Starts both ends of a way. The client finds its server if that listens soon enough. */
+  async start(way: Way & { readonly server: string }): Promise<Ends> {
+    const port = ++this.#lastPort;
+    const server = launch(this.far, this.#wordsOf(way.server, way, port));
+    // nothing outside of the server shows that it listens by rdma_cm
+    await (way.cm ? sleep(1000) : listening(server, port));
+    return { server, client: launch(this.near, this.#wordsOf(way.client, way, port)) };
   }
 
   /** Runs a way, and checks how it ends. */
