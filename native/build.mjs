@@ -64,7 +64,8 @@ function run(command, args) {
 }
 
 /** CMake's variables for a processor. */
-function variablesOf(arch) {
+/** Returns CMake's variables for a processor, by Node's name of it. */
+export function variablesOf(arch) {
   if (arch === process.arch) return {};
   const system = { CMAKE_SYSTEM_NAME: 'Linux', CMAKE_SYSTEM_PROCESSOR: CROSS[arch]?.processor ?? arch };
   return { ...system, CMAKE_C_COMPILER: `${tripletOf(arch)}-gcc`, CMAKE_CXX_COMPILER: compilerFor(arch) };

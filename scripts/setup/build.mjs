@@ -9,6 +9,7 @@ import {
   buildXdpProgram,
   compilerFor,
   libraryPaths,
+  variablesOf,
 } from '../../native/build.mjs';
 import { CARD_C, MEANINGS, writeCardC } from './cardc.mjs';
 import { writeCodes } from './codes.mjs';
@@ -153,23 +154,26 @@ function library(arch) {
 
 /**
  * Returns a step that builds tests of the native code in C++.
- * @param sanitize the compiler's sanitizers @param targets the programs @param libraries those that the programs load
+ * @param kind of the build, in the step's name @param sanitize the compiler's sanitizers, if any
+ * @param targets the programs @param libraries those that the programs load
  */
-function doctests(name, sanitize, targets, libraries = []) {
+function doctests(name, { kind, sanitize, arch = process.arch, targets, libraries = [] }) {
   const folder = `build/cmake/tests-${name}`;
-  const skipped = 'the tests of the native code in C++ are skipped';
+  const skipped = `the tests of the native code in C++, ${kind}, are skipped`;
   return compiled({
-    name: `tests of the native code, ${name} sanitizer`,
+    name: `tests of the native code, ${kind}`,
     stamp: `tests-${name}`,
     optional: skipped,
     inputs: ['CMakeLists.txt', 'native/core', 'native/card', 'native/verbs', CARD_C, 'test/native'],
-    tools: [compilerFor(process.arch), 'cmake'],
+    tools: [compilerFor(arch), 'cmake'],
     outputs: [...targets.map((program) => `test/native/${program}`), ...libraries].map((file) => `${folder}/${file}`),
-    blocked: () => lacking(['cmake', 'ninja', compilerFor(process.arch)], { ...DOCTEST, ...VERBS }, skipped),
+    blocked: () => lacking(['cmake', 'ninja', compilerFor(arch)], { ...DOCTEST, ...VERBS }, skipped),
     async make() {
-      const variables = { TESTS: 'ON', VERBS: 'ON', SANITIZE: sanitize };
-      const options = Object.entries(variables).map(([variable, value]) => `-DWASM_ROCE_${variable}=${value}`);
-      await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', '-DCMAKE_BUILD_TYPE=Release', ...options]);
+      const ours = { TESTS: 'ON', VERBS: 'ON', ...(sanitize && { SANITIZE: sanitize }) };
+      const prefixed = Object.entries(ours).map(([variable, value]) => [`WASM_ROCE_${variable}`, value]);
+      const variables = { ...variablesOf(arch), CMAKE_BUILD_TYPE: 'Release', ...Object.fromEntries(prefixed) };
+      const options = Object.entries(variables).map(([variable, value]) => `-D${variable}=${value}`);
+      await run('cmake', ['-S', '.', '-B', folder, '-G', 'Ninja', ...options]);
       await run('cmake', ['--build', folder, '--target', ...targets]);
     },
   });
@@ -190,14 +194,21 @@ const cardAddon = compiled({
 
 export const nativeTests = [
   cardAddon,
-  doctests(
-    'address',
-    'address,undefined',
-    ['core_tests', 'core_fuzzer', 'verbs_tests'],
-    ['native/verbs/libwasmroce.so'],
-  ),
+  doctests('address', {
+    kind: 'address sanitizer',
+    sanitize: 'address,undefined',
+    targets: ['core_tests', 'core_fuzzer', 'verbs_tests'],
+    libraries: ['native/verbs/libwasmroce.so'],
+  }),
   // the thread sanitizer does not start with a library that stands in front of libc's functions
-  doctests('thread', 'thread', ['core_tests']),
+  doctests('thread', { kind: 'thread sanitizer', sanitize: 'thread', targets: ['core_tests'] }),
+  // on an emulated processor
+  doctests('arm64', {
+    kind: 'arm64',
+    arch: 'arm64',
+    targets: ['core_tests', 'verbs_tests'],
+    libraries: ['native/verbs/libwasmroce.so'],
+  }),
 ];
 
 /** The addons, and the libraries for C programs: of this processor first. */
