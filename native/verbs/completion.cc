@@ -3,6 +3,7 @@
 #include "card_codes.h"
 #include "explain.h"
 #include "report.h"
+#include "strict.h"
 
 namespace {
 
@@ -29,4 +30,5 @@ void ReadCompletion(Adapter& adapter, uint32_t cqe, ibv_wc& wc) {
   wc.src_qp = word(CqeOffset::SRC_QPN);
   wc.wc_flags = flags & kFlags;
   if (flags & WcFlag::GRH) wc.sl = kRoceUdp | (flags & WcFlag::IPV6 ? kRoceIpv6 : kRoceIpv4);
+  CheckCompletion(adapter, cqe, wc);
 }

@@ -11,6 +11,7 @@
 #include "card_codes.h"
 #include "explain.h"
 #include "objects.h"
+#include "strict.h"
 
 namespace {
 
@@ -75,6 +76,7 @@ void ReportTo(ibv_context* context, ibv_async_event event, uint32_t type) {
   // the card has more types than verbs
   if (ElementOf(event.event_type) == Element::kNone) return;
   ExplainEvent(event);
+  CheckEvent(event);
   Push(ContextOf(context)->async, event);
 }
 

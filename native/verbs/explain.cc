@@ -72,47 +72,89 @@ const char* ErrorOf(ibv_event_type type) {
   }
 }
 
+/// Returns the operation of a request as completions name it, without immediate data and invalidation.
+const char* OperationOf(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "RDMA_WRITE";
+    case IBV_WR_RDMA_READ:
+      return "RDMA_READ";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return "COMP_SWAP";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return "FETCH_ADD";
+    case IBV_WR_ATOMIC_WRITE:
+      return "ATOMIC_WRITE";
+    case IBV_WR_BIND_MW:
+      return "BIND_MW";
+    case IBV_WR_LOCAL_INV:
+      return "LOCAL_INV";
+    default:
+      return "SEND";
+  }
+}
+
 bool IsWanted() {
   static const bool isWanted = Setting("WASM_ROCE_EXPLAIN") != nullptr;
   return isWanted;
 }
 
-void Write(std::string text) {
-  text += '\n';
+void Write(const std::string& sentence) {
+  const std::string text = "wasm-roce: " + sentence + "\n";
   // a program that has closed stderr wants no explanations
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;
 }
 
 }  // namespace
 
-void ExplainFailure(Adapter& adapter, uint32_t cqe) {
-  if (!IsWanted()) return;
+std::string RequestText(const Qp& qp, const ibv_send_wr& request) {
+  std::string text;
+  Append(text, "%s (wr_id %llu) on qp 0x%06x", OperationOf(request.opcode),
+         static_cast<unsigned long long>(request.wr_id), qp.qp_base.qp_num);
+  AppendPeer(text, qp);
+  return text;
+}
+
+std::string FailureText(Adapter& adapter, uint32_t cqe) {
   const auto word = [&](uint32_t offset) { return adapter.Read<uint32_t>(cqe + offset); };
-  Qp* qp = adapter.TheEvents().QpOf(word(CqeOffset::QP));
+  const Qp* qp = adapter.TheEvents().QpOf(word(CqeOffset::QP));
   const uint32_t status = word(CqeOffset::STATUS), opcode = word(CqeOffset::OPCODE);
-  if (qp != nullptr && status == WcStatus::WR_FLUSH_ERR && qp->isExplained) return;
-  std::string text = "wasm-roce: ";
+  std::string text;
   Append(text, "%s (wr_id %llu) on qp 0x%06x", TextOf(kOpcodeNames, opcode),
          static_cast<unsigned long long>(adapter.Read<uint64_t>(cqe + CqeOffset::WR_ID)), word(CqeOffset::QPN));
   if (qp != nullptr) AppendPeer(text, *qp);
   Append(text, " failed with %s: %s", TextOf(kStatusNames, status), TextOf(kStatusMeanings, status));
   // a receive has no answers and no retries
   if (qp != nullptr && opcode < WcOpcode::RECV) AppendFacts(text, adapter, *qp, cqe);
-  if (qp != nullptr) qp->isExplained = true;
-  Write(text);
+  return text;
 }
 
-void ExplainEvent(const ibv_async_event& event) {
+std::string EventText(const ibv_async_event& event) {
   const char* reason = ErrorOf(event.event_type);
-  if (!IsWanted() || reason == nullptr) return;
-  std::string text = "wasm-roce: ";
+  if (reason == nullptr) return {};
+  std::string text;
   if (event.event_type == IBV_EVENT_CQ_ERR) {
     Append(text, "a completion queue of size %d", event.element.cq->cqe);
   } else {
-    Qp& qp = *QpOf(event.element.qp);
     Append(text, "qp 0x%06x", event.element.qp->qp_num);
-    AppendPeer(text, qp);
-    qp.isExplained = true;
+    AppendPeer(text, *QpOf(event.element.qp));
   }
-  Write(text + " failed: " + reason);
+  return text + " failed: " + reason;
+}
+
+void ExplainFailure(Adapter& adapter, uint32_t cqe) {
+  if (!IsWanted()) return;
+  Qp* qp = adapter.TheEvents().QpOf(adapter.Read<uint32_t>(cqe + CqeOffset::QP));
+  const bool isFlushed = adapter.Read<uint32_t>(cqe + CqeOffset::STATUS) == WcStatus::WR_FLUSH_ERR;
+  if (qp != nullptr && isFlushed && qp->isExplained) return;
+  Write(FailureText(adapter, cqe));
+  if (qp != nullptr) qp->isExplained = true;
+}
+
+void ExplainEvent(const ibv_async_event& event) {
+  const std::string text = IsWanted() ? EventText(event) : std::string();
+  if (text.empty()) return;
+  Write(text);
+  if (event.event_type != IBV_EVENT_CQ_ERR) QpOf(event.element.qp)->isExplained = true;
 }

@@ -2,8 +2,18 @@
 #pragma once
 #include <infiniband/verbs.h>
 #include <cstdint>
+#include <string>
 
 class Adapter;
+struct Qp;
+
+/// Returns a request as explanations name it: operation, number, queue pair and peer.
+std::string RequestText(const Qp& qp, const ibv_send_wr& request);
+/// Returns why a request has failed, in a sentence. @param cqe the completion, in the card's memory. The caller holds
+/// the lock
+std::string FailureText(Adapter& adapter, uint32_t cqe);
+/// Returns the error that an asynchronous event reports, in a sentence. Empty: it reports none.
+std::string EventText(const ibv_async_event& event);
 
 /// Says on stderr in a sentence why a request has failed, if WASM_ROCE_EXPLAIN is set. Requests that were flushed after
 /// another failure of their queue pair are not explained. The caller holds the lock.

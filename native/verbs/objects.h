@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "abi.h"
@@ -83,6 +84,14 @@ struct Described {
   std::vector<uint8_t> inlineData;
 };
 
+/// A request that was posted, and the data that must stay until it is complete (strict.h).
+struct Promised {
+  bool isSignaled;
+  std::string name;
+  std::vector<ibv_sge> data;
+  uint64_t hash;
+};
+
 struct Qp : ibv_qp_ex, Counted<Kind::kQp> {
   uint32_t eventsRead;
   ibv_qp_cap cap;
@@ -93,6 +102,8 @@ struct Qp : ibv_qp_ex, Counted<Kind::kQp> {
   uint32_t qkey;
   /// Whether a failure of it was explained.
   bool isExplained;
+  /// Requests that are not complete, in their order, if the program is to be checked (strict.h).
+  std::deque<Promised> promised;
   /// Whether it was made for the calls that describe requests (ibv_wr_start).
   bool isExtended;
   /// From ibv_wr_start to ibv_wr_complete, which have the lock: the requests that are described, and the first error.

@@ -4,6 +4,7 @@
 #include "card_codes.h"
 #include "cardcall.h"
 #include "context.h"
+#include "strict.h"
 
 namespace {
 
@@ -84,83 +85,7 @@ uint32_t Describe(w2c_card* card, const Qp& qp, const ibv_send_wr& request) {
   }
 }
 
-int PostSendList(ibv_qp* base, ibv_send_wr* request, ibv_send_wr** bad) {
-  Adapter& adapter = AdapterOf(base->context);
-  const Adapter::Lock lock = adapter.Hold();
-  int refused = 0;
-  for (; request != nullptr && refused == 0; request = request->next) {
-    refused = PostSend(adapter, *QpOf(base), *request);
-    if (refused != 0) *bad = request;
-  }
-  adapter.Posted();
-  return Answer(refused);
-}
-
-/// The calls of the card that post receives to a queue.
-struct RecvCalls {
-  u32 (*begin)(w2c_card* card, u32 queue, f64 wrId);
-  void (*sge)(w2c_card* card, u32 queue, u32 high, u32 low, u32 length, u32 lkey);
-  u32 (*commit)(w2c_card* card, u32 queue);
-};
-
-int PostRecv(Adapter& adapter, const RecvCalls& calls, uint32_t queue, const ibv_recv_wr& request) {
-  if (request.num_sge < 0 || static_cast<uint32_t>(request.num_sge) > MAX_SGE) return EINVAL;
-  return CallCard(adapter, [&](w2c_card* card) -> uint32_t {
-    if (calls.begin(card, queue, NumberOf(request.wr_id)) == 0) return w2c_card_lastErrno(card);
-    for (int i = 0; i < request.num_sge; i++) {
-      const ibv_sge& sge = request.sg_list[i];
-      const uint64_t place = adapter.Keys().PlaceOf(sge.addr, sge.lkey);
-      calls.sge(card, queue, High(place), Low(place), sge.length, sge.lkey);
-    }
-    return calls.commit(card, queue);
-  });
-}
-
-int PostRecvList(ibv_context* context, const RecvCalls& calls, uint32_t queue, ibv_recv_wr* request,
-                 ibv_recv_wr** bad) {
-  Adapter& adapter = AdapterOf(context);
-  const Adapter::Lock lock = adapter.Hold();
-  int refused = 0;
-  for (; request != nullptr && refused == 0; request = request->next) {
-    refused = PostRecv(adapter, calls, queue, *request);
-    if (refused != 0) *bad = request;
-  }
-  return Answer(refused);
-}
-
-int PostQpRecv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad) {
-  if (qp->srq != nullptr) {
-    *bad = request;
-    return Answer(EINVAL);
-  }
-  static constexpr RecvCalls calls{w2c_card_rqBegin, w2c_card_rqSge, w2c_card_rqCommit};
-  return PostRecvList(qp->context, calls, qp->handle, request, bad);
-}
-
-int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad) {
-  static constexpr RecvCalls calls{w2c_card_srqBegin, w2c_card_srqSge, w2c_card_srqCommit};
-  return PostRecvList(srq->context, calls, srq->handle, request, bad);
-}
-
-/// Binds a memory window of type 1, under its next key.
-int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
-  if (mw->type != IBV_MW_TYPE_1) return Answer(EINVAL);
-  ibv_send_wr request{};
-  request.wr_id = bind->wr_id;
-  request.opcode = IBV_WR_BIND_MW;
-  request.send_flags = bind->send_flags;
-  request.bind_mw.mw = mw;
-  request.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-  request.bind_mw.bind_info = bind->bind_info;
-  ibv_send_wr* bad;
-  const int refused = PostSendList(qp, &request, &bad);
-  if (refused == 0) mw->rkey = request.bind_mw.rkey;
-  return refused;
-}
-
-}  // namespace
-
-int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
+int PostToCard(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
   if (request.num_sge < 0 || static_cast<uint32_t>(request.num_sge) > MAX_SGE) return EINVAL;
   const auto& ud = request.wr.ud;
   const bool isDatagram = qp.qp_base.qp_type == IBV_QPT_UD;
@@ -187,6 +112,90 @@ int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
     }
     return w2c_card_sqCommit(card, handle);
   });
+}
+
+int PostSendList(ibv_qp* base, ibv_send_wr* request, ibv_send_wr** bad) {
+  Adapter& adapter = AdapterOf(base->context);
+  const Adapter::Lock lock = adapter.Hold();
+  int refused = 0;
+  for (; request != nullptr && refused == 0; request = request->next) {
+    refused = PostSend(adapter, *QpOf(base), *request);
+    if (refused != 0) *bad = request;
+  }
+  adapter.Posted();
+  return Answer(refused);
+}
+
+/// The calls of the card that post receives to a queue.
+struct RecvCalls {
+  u32 (*begin)(w2c_card* card, u32 queue, f64 wrId);
+  void (*sge)(w2c_card* card, u32 queue, u32 high, u32 low, u32 length, u32 lkey);
+  u32 (*commit)(w2c_card* card, u32 queue);
+};
+
+int PostRecvToCard(Adapter& adapter, const RecvCalls& calls, uint32_t queue, const ibv_recv_wr& request) {
+  if (request.num_sge < 0 || static_cast<uint32_t>(request.num_sge) > MAX_SGE) return EINVAL;
+  return CallCard(adapter, [&](w2c_card* card) -> uint32_t {
+    if (calls.begin(card, queue, NumberOf(request.wr_id)) == 0) return w2c_card_lastErrno(card);
+    for (int i = 0; i < request.num_sge; i++) {
+      const ibv_sge& sge = request.sg_list[i];
+      const uint64_t place = adapter.Keys().PlaceOf(sge.addr, sge.lkey);
+      calls.sge(card, queue, High(place), Low(place), sge.length, sge.lkey);
+    }
+    return calls.commit(card, queue);
+  });
+}
+
+/// @param maxSge pieces that a receive of the queue may have
+int PostRecvList(ibv_context* context, const RecvCalls& calls, uint32_t queue, uint32_t maxSge, ibv_recv_wr* request,
+                 ibv_recv_wr** bad) {
+  Adapter& adapter = AdapterOf(context);
+  const Adapter::Lock lock = adapter.Hold();
+  int refused = 0;
+  for (; request != nullptr && refused == 0; request = request->next) {
+    refused = PostRecvToCard(adapter, calls, queue, *request);
+    CheckReceive(*request, maxSge, refused);
+    if (refused != 0) *bad = request;
+  }
+  return Answer(refused);
+}
+
+int PostQpRecv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (qp->srq != nullptr) {
+    *bad = request;
+    return Answer(EINVAL);
+  }
+  static constexpr RecvCalls calls{w2c_card_rqBegin, w2c_card_rqSge, w2c_card_rqCommit};
+  return PostRecvList(qp->context, calls, qp->handle, QpOf(qp)->cap.max_recv_sge, request, bad);
+}
+
+int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  static constexpr RecvCalls calls{w2c_card_srqBegin, w2c_card_srqSge, w2c_card_srqCommit};
+  return PostRecvList(srq->context, calls, srq->handle, SrqOf(srq)->maxSge, request, bad);
+}
+
+/// Binds a memory window of type 1, under its next key.
+int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  if (mw->type != IBV_MW_TYPE_1) return Answer(EINVAL);
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  request.bind_mw.mw = mw;
+  request.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  request.bind_mw.bind_info = bind->bind_info;
+  ibv_send_wr* bad;
+  const int refused = PostSendList(qp, &request, &bad);
+  if (refused == 0) mw->rkey = request.bind_mw.rkey;
+  return refused;
+}
+
+}  // namespace
+
+int PostSend(Adapter& adapter, Qp& qp, const ibv_send_wr& request) {
+  const int refused = PostToCard(adapter, qp, request);
+  CheckSend(qp, request, refused);
+  return refused;
 }
 
 void SetPostOperations(Context& context) {

@@ -208,6 +208,7 @@ VERBS_API int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   if (mask & IBV_QP_QKEY) qp->qkey = attr->qkey;
   if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) {
     qp->isExplained = false;
+    qp->promised.clear();
     ForgetCompletions(adapter, *base);
   }
   UpdateState(adapter, *qp);

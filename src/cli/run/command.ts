@@ -13,6 +13,7 @@ import { findProgram, unreachable } from './executable.js';
 interface Flags {
   readonly interface?: string;
   readonly explain?: true;
+  readonly strict?: true;
   readonly report?: string;
   readonly pcap?: string;
   readonly fault?: readonly string[];
@@ -51,6 +52,7 @@ export function runCommand(program: Command): void {
     .argument('[arguments...]', 'its arguments')
     .option('--interface <name>', 'network interface of the device. Default: the first one that is up, not lo')
     .option('--explain', 'say on stderr why a request or a queue of the program has failed')
+    .option('--strict', 'end the program, with the reason, when it misuses verbs as adapters do not forgive')
     .option('--fault <rule>', "rule of faults, such as 'drop the 5th WRITE_MIDDLE'; may be repeated", faultRules)
     .option('--seed <n>', 'seed of rules by chance. Default: 1', integer(0, 2 ** 31 - 1))
     .option('--pcap <file>', 'write the frames of its processes to a pcapng file for Wireshark')
@@ -91,10 +93,20 @@ function environment(flags: Flags): Record<string, string> {
 }
 
 /** Returns the variables of the library for the options that are given. */
-function settingsOf({ interface: name, explain, fault, seed, report, pcap, stacks }: Flags): Record<string, string> {
+function settingsOf({
+  interface: name,
+  explain,
+  strict,
+  fault,
+  seed,
+  report,
+  pcap,
+  stacks,
+}: Flags): Record<string, string> {
   return {
     ...(name !== undefined && { WASM_ROCE_INTERFACE: name }),
     ...(explain && { WASM_ROCE_EXPLAIN: '1' }),
+    ...(strict && { WASM_ROCE_STRICT: '1' }),
     ...(fault && { WASM_ROCE_FAULT: fault.join('\n') }),
     ...(seed !== undefined && { WASM_ROCE_FAULT_SEED: `${seed}` }),
     ...(report !== undefined && { WASM_ROCE_REPORT: report === '-' ? report : emptied('--report', report) }),

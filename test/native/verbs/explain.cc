@@ -1,36 +1,19 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <cstdlib>
 #include <string>
 
 #include "pair.h"
+#include "stderrtext.h"
 
 namespace {
 
-/// Sets WASM_ROCE_EXPLAIN, and keeps the text that goes to stderr while this lives.
+/// The explanations of a test.
 class Explanations {
  public:
-  Explanations() {
-    setenv("WASM_ROCE_EXPLAIN", "1", 1);
-    REQUIRE(dup2(file_, STDERR_FILENO) == STDERR_FILENO);
-  }
-  ~Explanations() {
-    dup2(stderr_, STDERR_FILENO);
-    close(stderr_);
-    close(file_);
-  }
-  Explanations(const Explanations&) = delete;
-
-  std::string Text() const {
-    std::string text(4096, '\0');
-    text.resize(pread(file_, text.data(), text.size(), 0));
-    return text;
-  }
+  Explanations() { setenv("WASM_ROCE_EXPLAIN", "1", 1); }
+  std::string Text() const { return text_.Get(); }
 
  private:
-  int stderr_ = dup(STDERR_FILENO);
-  int file_ = memfd_create("explanations", MFD_CLOEXEC);
+  StderrText text_;
 };
 
 /// Waits for an asynchronous event. @returns its type
