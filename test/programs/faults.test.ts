@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { DeviceStat } from '../../src/index.js';
 import { type Ended, type Running, start } from '../cli/run.js';
 import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
@@ -62,6 +63,11 @@ describeIf(
 
     /** Runs a command of ours on the far host. */
     const control = (...args: string[]) => start(args, { prefix: far.enter });
+    /** Returns the NAKs that all programs have received, and the packets that they have sent. */
+    function total(stats: readonly DeviceStat[]): { readonly naks: number; readonly sent: number } {
+      const sum = (name: string) => stats.reduce((all, { counters }) => all + (counters[name] ?? 0), 0);
+      return { naks: sum('rcvd_seq_err'), sent: sum('sent_pkts') };
+    }
     const counter = ({ stderr }: Ended, name: string) => Number(new RegExp(` ${name} (\\d+)`).exec(stderr)?.[1] ?? 0);
 
     test.each([
@@ -97,25 +103,29 @@ describeIf(
     });
 
     test('wasm-roce stat and wasm-roce fault reach the program while it runs', async () => {
-      const ways = await write([], { words: ['-D', '3'], from: far });
-      const { stdout } = await eventually(async () => {
-        const found = await control('stat', '--json').ended;
+      const { server, client } = await write([], { words: ['--run_infinitely'], from: far });
+      const stats = async (): Promise<DeviceStat[]> => JSON.parse((await control('stat', '--json').ended).stdout);
+      const inForce = async () => (await control('fault', '--list').ended).stdout;
+      await eventually(async () => {
+        const states = (await stats()).flatMap(({ qps }) => qps.map(({ state }) => state));
         // perftest's server of WRITEs stays in RTR
-        expect(found.stdout).toContain('"state":"RTR"');
-        expect(found.stdout).toContain('"state":"RTS"');
-        return found;
+        expect(states.sort()).toEqual(['RTR', 'RTS']);
       });
-      expect(JSON.parse(stdout)[0]).toMatchObject({
-        name: 'wroce0',
-        command: expect.stringContaining('ib_write_bw'),
-        addresses: expect.arrayContaining([ADDRESS]),
-        qps: [{ type: 'RC', peer: { address: ADDRESS } }],
-      });
-      const fault = await control('fault', '--for', '1', 'drop 1 % of WRITE_MIDDLE').ended;
-      expect(fault.stdout).toMatch(/\([1-9]\d* hits\)/);
-      expect((await control('fault', '--list').ended).stdout).toBe('no rule of faults is in force\n');
-      const [, ended] = await ends(ways);
-      expect(counter(ended, 'rcvd_seq_err')).toBeGreaterThan(0);
+      for (const stat of await stats())
+        expect(stat).toMatchObject({
+          device: 'wroce0',
+          command: expect.stringContaining('ib_write_bw'),
+          addresses: expect.arrayContaining([ADDRESS]),
+          qps: [{ type: 'RC', peer: { address: ADDRESS } }],
+        });
+      const { stdout } = await control('fault', '--for', '1', 'drop 1 % of WRITE_MIDDLE').ended;
+      expect(stdout).toMatch(/\([1-9]\d* hits\)/);
+      expect(await inForce()).toBe('no rule of faults is in force\n');
+      const { naks, sent } = total(await stats());
+      expect(naks).toBeGreaterThan(0);
+      await eventually(async () => expect(total(await stats()).sent).toBeGreaterThan(sent));
+      for (const end of [client, server]) end.child.kill();
+      await Promise.all([client.ended, server.ended]);
     });
 
     test('the rules of run stay in force when the broker is killed', async () => {
