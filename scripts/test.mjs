@@ -56,6 +56,14 @@ const OTHER_GUEST = {
   files: ['cm', 'errors', 'operations', 'perftest', 'rping', 'valkey'].map(interop),
 };
 
+/** Tests of single verbs, with the library for C programs in place of rxe. */
+const LIBRARY = {
+  env: { WASM_ROCE_PEER: 'library' },
+  files: ['credits', 'errors', 'extensions', 'operations', 'queues', 'unreliable'].map(interop),
+};
+
+const LIBRARY_CORE = { ...LIBRARY, env: { ...LIBRARY.env, ...CORE.env } };
+
 /** Runs that go side by side. One run alone leaves a third of two processors idle. */
 const AT_ONCE = 2;
 /** The tests with a guest run in parts, and a guest serves the files of one. */
@@ -101,7 +109,7 @@ function runsFor(given) {
     console.error(`--node ${given[1]}: must be one of ${Object.keys(nodes).join(', ')}`);
     return [];
   }
-  if (given[0] === '--peers') return [...withGuest(), ...withGuest(OTHER_GUEST)];
+  if (given[0] === '--peers') return [...withGuest(), ...withGuest(OTHER_GUEST), ...withGuest(LIBRARY)];
   if (given.length > 0) return [{ node: process.execPath, args: given }];
   const other = OTHER_NODE.majors.find((major) => major !== running && nodes[major]);
   if (!other) console.error('the tests with another version of Node are skipped: none is installed');
@@ -109,7 +117,7 @@ function runsFor(given) {
   const others = OTHER_NODE.projects.map((name) => ({ node: nodes[other], args: PROJECTS[name], files }));
   const names = Object.keys(PROJECTS).filter((name) => name !== 'cardinc' || hasCardInC());
   const projects = names.map((name) => ({ node: process.execPath, args: PROJECTS[name], files: [] }));
-  return [...projects, ...(other ? others : []), ...withGuest(CORE)];
+  return [...projects, ...(other ? others : []), ...withGuest(CORE), ...withGuest(LIBRARY_CORE)];
 }
 
 const machine = watchMachine();

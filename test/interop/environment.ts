@@ -1,10 +1,12 @@
 /** The environment of most interop tests: a network with a guest, or the reason why there is none. */
 import { format } from 'node:util';
-import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, test } from 'vitest';
 import { describeIf, xdpPrivilege } from '../kit/privileges.js';
 import { commandsEnded } from './captured-output.js';
 import { type LinkKind, OurDevice } from './card.js';
+import { USES_LIBRARY } from './guest/differences.js';
 import { Guest, guestUnavailable } from './guest/guest.js';
+import { LibraryHost, libraryUnavailable } from './guest/libraryhost.js';
 import { addressesOf, CARD, GUEST, InteropNetwork, networkUnavailable } from './guest/network.js';
 import type { Family } from './pair.js';
 
@@ -56,6 +58,11 @@ function row<T>(link: LinkKind, family: Family, other: T): [LinkKind, Family, T]
   return [link, family, other];
 }
 
+/** `test` of what rxe and its kernel do. @param reason of the library for C programs not to be tested by it */
+export function testOfRxe(name: string, reason: string, body: () => Promise<void>): void {
+  test.skipIf(USES_LIBRARY)(USES_LIBRARY ? `${name} [skipped: ${reason}]` : name, body);
+}
+
 /** A guest with its network. */
 class Machine {
   /** The machine of the test files before this one; their modules are gone, their process is not. */
@@ -73,16 +80,18 @@ class Machine {
       } catch (error) {
         console.warn('another guest is booted:', error);
         await earlier.guest.stop();
-        return new Machine(earlier.network, mtu, await Machine.#boot(mtu));
+        return new Machine(earlier.network, mtu, await Machine.#boot(earlier.network, mtu));
       }
     }
     await earlier?.guest.stop();
-    const network = new InteropNetwork(mtu);
-    return new Machine(network, mtu, await Machine.#boot(mtu));
+    const network = new InteropNetwork(mtu, { hasTap: !USES_LIBRARY });
+    return new Machine(network, mtu, await Machine.#boot(network, mtu));
   }
 
-  static #boot(mtu: number): Promise<Guest> {
-    return Guest.start({ tap: GUEST.tap, mtu, addresses: addressesOf(GUEST) });
+  static #boot(network: InteropNetwork, mtu: number): Promise<Guest> {
+    const options = { mtu, addresses: addressesOf(GUEST) };
+    if (!USES_LIBRARY) return Guest.start({ tap: GUEST.tap, ...options });
+    return LibraryHost.open({ ...options, plug: (pid) => network.plugNamespace(pid, mtu) });
   }
 
   #booting: Promise<void> | undefined;
@@ -96,7 +105,7 @@ class Machine {
   /** Boots the guest again if it has ended: a test has stopped it, or its kernel has crashed. */
   async revive(): Promise<void> {
     if (!this.guest.hasEnded) return;
-    this.#booting ??= Machine.#boot(this.mtu)
+    this.#booting ??= Machine.#boot(this.network, this.mtu)
       .then((guest) => {
         this.guest = guest;
         return this.greet();
@@ -112,6 +121,7 @@ class Machine {
    * host.
    */
   async greet(): Promise<void> {
+    if (USES_LIBRARY) return;
     for (const address of [CARD.ipv4, CARD.ipv6])
       await this.guest.run(['busybox', 'ping', '-c', '1', '-W', '10', address], { timeout: 20_000 });
   }
@@ -156,10 +166,12 @@ class LeftOvers {
  * mended here. They exit before an ACK or a farewell that the network loses, poll for what cannot come any more, or
  * measure while the emulated processor stands still. So a test makes its own queue pairs, ports and programs, and can
  * begin again.
+ *
+ * With WASM_ROCE_PEER=library the library for C programs takes rxe's place, on this host and without a guest.
  * @param mtu MTU of the interfaces; 9000 allows a path MTU of 4096
  */
 export function describeWithRxe(name: string, mtu: number, body: (environment: Environment) => void): void {
-  const reason = guestUnavailable() ?? networkUnavailable();
+  const reason = (USES_LIBRARY ? libraryUnavailable() : guestUnavailable()) ?? networkUnavailable();
   describe.skipIf(reason)(reason ? `${name} [skipped: ${reason}]` : name, () => {
     let machine: Machine | undefined;
     let earlier: LeftOvers | undefined;

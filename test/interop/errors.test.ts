@@ -7,7 +7,7 @@ import { eventually } from '../kit/eventually.js';
 import { type LinkKind, OurDevice } from './card.js';
 import { type End, type EndOptions, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, type Request } from './end.js';
 import { corners, describeWithRxe } from './environment.js';
-import { GUEST_IS } from './guest/differences.js';
+import { GUEST_IS, USES_LIBRARY } from './guest/differences.js';
 import { CARD } from './guest/network.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, FAMILIES, type Family, type Pair } from './pair.js';
@@ -71,7 +71,7 @@ const ROWS: readonly Row[] = [
   ...ACCESSES.flatMap(({ op, right, request }): Row[] => [
     {
       name: `${op} with a key that does not exist`,
-      request: ({ to }) => ({ ...request, offset: 0, rkey: to.introduction.rkey ^ 0x5a }),
+      request: ({ to }) => ({ ...request, offset: 0, rkey: (to.introduction.rkey ^ 0x5a) >>> 0 }),
       ...refusedAccess,
     },
     {
@@ -183,7 +183,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
       async function provoke(row: Row): Promise<void> {
         await using pair = await connected({}, row.responder ?? {});
         const { from, to } = pair;
-        const { nak, status, received } = asks === 'our card' ? { ...row, ...row.rxe } : row;
+        const { nak, status, received } = asks === 'our card' && !USES_LIBRARY ? { ...row, ...row.rxe } : row;
         const events: string[] = [];
         pair.card.qp.on('event', ({ type }: { type: string }) => events.push(type));
         await row.receive?.(to);
@@ -220,7 +220,8 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         const said = naks(pair) as number[];
         expect(said[0]).toBe(RNR | RNR_CODE);
         // rxe also sends "sequence error" for packets in flight after the one that found no receive
-        expect(new Set(said)).toEqual(new Set(asks === 'our card' ? [RNR | RNR_CODE, 0x60] : [RNR | RNR_CODE]));
+        const others = asks === 'our card' && !USES_LIBRARY ? [0x60] : [];
+        expect(new Set(said)).toEqual(new Set([RNR | RNR_CODE, ...others]));
       });
 
       test('a SEND that never finds a receive fails with RNR_RETRY_EXC_ERR after one retry', async () => {
@@ -255,7 +256,7 @@ describeWithRxe('errors between our card and rxe', 9000, (environment) => {
         await using pair = await connected({ timeout: 16, retry: 2 }, {});
         const { from, to } = pair;
         await to.postRecv([[0, 100]], 1);
-        await from.postSend({ op: 'send_inv', id: 2, pieces: [[0, 10]], inv: to.introduction.rkey ^ 0x5a });
+        await from.postSend({ op: 'send_inv', id: 2, pieces: [[0, 10]], inv: (to.introduction.rkey ^ 0x5a) >>> 0 });
         expect(await to.completions(1)).toEqual([{ id: 1, status: REM_INV_REQ_ERR }]);
         expect(await from.completions(1)).toMatchObject([{ id: 2, status: SUCCESS }]);
         await inError(to);

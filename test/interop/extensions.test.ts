@@ -5,7 +5,7 @@ import { Access, WcOpcode, WcStatus } from '../../src/index.js';
 import { describeIf } from '../kit/privileges.js';
 import { type CardEnd, OurDevice } from './card.js';
 import { type EndOptions, MW_BIND, REMOTE_READ, REMOTE_WRITE } from './end.js';
-import { describeWithRxe, matrix } from './environment.js';
+import { describeWithRxe, matrix, testOfRxe } from './environment.js';
 import { GUEST_IS } from './guest/differences.js';
 import { Peer } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Pair } from './pair.js';
@@ -115,7 +115,8 @@ describeWithRxe('extensions with rxe', 9000, (environment) => {
       await there.check();
     });
 
-    test('rxe lets us leave its window within the region (a deviation of rxe)', async () => {
+    const keeps = 'the library keeps us within the window';
+    testOfRxe('rxe lets us leave its window within the region (a deviation of rxe)', keeps, async () => {
       await using pair = await connected();
       const { card, rxe } = pair;
       const { rkey, at } = await rxeWindow(rxe);

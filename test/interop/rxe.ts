@@ -11,6 +11,7 @@ import {
   type Region,
   type Request,
 } from './end.js';
+import { GUEST_IS } from './guest/differences.js';
 import type { Peer, PeerMr, PeerQp, PeerWc } from './guest/peer.js';
 
 export class RxeEnd implements End {
@@ -134,9 +135,8 @@ export class RxeEnd implements End {
   }
 }
 
-/** Bits of wc_flags as rxe sets them. For an invalidated key rxe sets the kernel's bit, 4. */
+/** Bit of wc_flags for immediate data. */
 const WITH_IMM = 2;
-const RXE_WITH_INV = 4;
 const RECV = 128;
 
 function meaning({ id, status, opcode, byteLen, flags, imm, inv }: PeerWc): Completion {
@@ -147,6 +147,6 @@ function meaning({ id, status, opcode, byteLen, flags, imm, inv }: PeerWc): Comp
     // byte_len of a send completion is undefined
     ...(isReceive && { byteLen }),
     ...(flags & WITH_IMM && { imm }),
-    ...(flags & RXE_WITH_INV && { inv }),
+    ...(flags & GUEST_IS.withInv && { inv }),
   };
 }

@@ -4,7 +4,7 @@ import { gidToHex } from '../../src/base/gid.js';
 import { type Mr, MULTICAST_QPN, type Qp, readGrh, type Wc, WcOpcode } from '../../src/index.js';
 import { type LinkKind, OurDevice } from './card.js';
 import type { Completion, End, Piece } from './end.js';
-import { describeLinks, describeWithRxe, matrix, xdpRows } from './environment.js';
+import { describeLinks, describeWithRxe, matrix, testOfRxe, xdpRows } from './environment.js';
 import { CARD } from './guest/network.js';
 import { Peer, type PeerMr, type PeerQp, patternBytes } from './guest/peer.js';
 import { connectPair, Expected, FAMILIES, type Family } from './pair.js';
@@ -184,7 +184,8 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       expect(Buffer.from(mr.buffer.subarray(at + GRH, at + GRH + 200))).toEqual(message(2, 200));
     });
 
-    test('a group that rxe has attached without joining it by IP receives nothing at rxe', async () => {
+    const joins = 'the library joins the group by IP itself';
+    testOfRxe('a group that rxe has attached without joining it by IP receives nothing at rxe', joins, async () => {
       const [group, gid] =
         family === 'IPv4'
           ? ['239.200.1.3', '00000000000000000000ffffefc80103']
@@ -299,7 +300,8 @@ describeWithRxe('unreliable transports with rxe', 9000, (environment) => {
       }
     });
 
-    test('packets that a queue of the kernel marks are answered by CNPs', async () => {
+    const noNetem = 'the kernel of this host may have no netem';
+    testOfRxe('packets that a queue of the kernel marks are answered by CNPs', noNetem, async () => {
       await using peer = await Peer.start(environment.guest, FAMILIES[family].gid);
       await using both = await Both.open('UC', link, family, peer);
       const { qp, mr, theirs, theirMr } = both;

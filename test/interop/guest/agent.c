@@ -1,6 +1,8 @@
 /*
  * PID 1 of the guest: mounts file systems, loads the modules named in /etc/modules, then runs commands for the
- * host, any number at once, over one virtio-serial port.
+ * host, any number at once, over one virtio-serial port. With the arguments `port FD` it runs on the host, in
+ * namespaces of its own, and FD is the file descriptor of the port. A kernel gives PID 1 the words of its command line
+ * that it does not know.
  *
  * Both directions carry frames: struct frame (little endian), then `length` bytes.
  *   host -> guest   RUN    argv, each string ended by NUL; `channel` is an unused number that the host chooses
@@ -178,7 +180,8 @@ static void listen_to_host(void) {
     static size_t room, filled;
     if (room - filled < CHUNK && !(buffer = realloc(buffer, room += CHUNK))) fatal("memory for a frame");
     ssize_t n = read(port, buffer + filled, CHUNK - 1); /* one byte stays free for a terminating NUL */
-    if (n <= 0) return;
+    if (n == 0) exit(0); /* on the host, the other end of the socket has gone */
+    if (n < 0) return;
     filled += n;
     size_t at = 0;
     struct frame f;
@@ -233,7 +236,7 @@ static void load_modules(void) {
     if (list) fclose(list);
 }
 
-int main(void) {
+static void set_up(void) {
     mount_at("proc", "/proc", ""), mount_at("sysfs", "/sys", ""), mount_at("devtmpfs", "/dev", "mode=0755");
     mount_at("tmpfs", "/run", "mode=0755"), mount_at("tmpfs", "/tmp", "mode=1777"), mount_at("tmpfs", "/dev/shm", "mode=1777");
     int console = open("/dev/console", O_RDWR);
@@ -242,13 +245,17 @@ int main(void) {
     struct rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
     setrlimit(RLIMIT_MEMLOCK, &unlimited);
     load_modules();
+    while ((port = open("/dev/vport0p1", O_RDWR | O_CLOEXEC)) < 0) usleep(5000); /* the device appears with a delay */
+}
 
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "port")) fcntl(port = atoi(argv[2]), F_SETFD, FD_CLOEXEC);
+    else set_up();
     signal(SIGPIPE, SIG_IGN);
     sigset_t child;
     sigemptyset(&child), sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    while ((port = open("/dev/vport0p1", O_RDWR | O_CLOEXEC)) < 0) usleep(5000); /* the device appears with a delay */
     answer(0, READY, NULL, 0);
     serve(signals);
 }

@@ -1,4 +1,4 @@
-/** The differences of the guests, by their kernel, rdma-core and perftest. All else is the same for each of them. */
+/** The differences of the peers, by their kernel, rdma-core and perftest. All else is the same for each of them. */
 import { WcStatus } from '../../../src/index.js';
 import { guestSuite } from './recipe.js';
 
@@ -18,7 +18,14 @@ interface Differences {
   readonly cmtime: 'free' | 'steps' | 'controller';
   /** libibverbs has ATOMIC WRITE and FLUSH. */
   readonly hasFlush: boolean;
+  /** Bit of wc_flags for an invalidated key. rxe sets the kernel's, and not IBV_WC_WITH_INV. */
+  readonly withInv: number;
 }
+
+/** Whether the library for C programs takes the place of rxe (scripts/test.mjs). */
+export const USES_LIBRARY = process.env.WASM_ROCE_PEER === 'library';
+
+const RXE_WITH_INV = 4;
 
 const OLD_PERFTEST = { version: '4.5', says: '6.06' };
 const NEW_PERFTEST = { version: '25.01', folder: '/usr/bin', says: '6.24' };
@@ -32,6 +39,7 @@ const DIFFERENCES: Readonly<Record<string, Differences>> = {
     saysGoodbye: false,
     cmtime: 'free',
     hasFlush: false,
+    withInv: RXE_WITH_INV,
   },
   // Linux 6.12, rdma-core 56
   trixie: {
@@ -41,6 +49,7 @@ const DIFFERENCES: Readonly<Record<string, Differences>> = {
     saysGoodbye: true,
     cmtime: 'steps',
     hasFlush: true,
+    withInv: RXE_WITH_INV,
   },
   // Linux 7.2, rdma-core 65
   sid: {
@@ -50,8 +59,19 @@ const DIFFERENCES: Readonly<Record<string, Differences>> = {
     saysGoodbye: true,
     cmtime: 'controller',
     hasFlush: true,
+    withInv: RXE_WITH_INV,
+  },
+  // the library for C programs, with the headers of rdma-core 44
+  library: {
+    interfaceDown: WcStatus.RETRY_EXC_ERR,
+    perftest: [{ ...OLD_PERFTEST, folder: '/usr/bin' }],
+    tclass: ['IPv4'],
+    saysGoodbye: false,
+    cmtime: 'free',
+    hasFlush: false,
+    withInv: 8,
   },
 };
 
 /** The column of the guest of these tests. */
-export const GUEST_IS = DIFFERENCES[guestSuite()] as Differences;
+export const GUEST_IS = DIFFERENCES[USES_LIBRARY ? 'library' : guestSuite()] as Differences;

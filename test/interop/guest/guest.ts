@@ -60,13 +60,39 @@ const CRASH = /.*(?:Oops: |Kernel panic).*(?:\r?\n.*){0,6}/;
 /** Boot attempts when the guest's kernel crashes during its boot. */
 const BOOT_ATTEMPTS = 3;
 /** The index of the agent's port in QEMU's stdio. */
-const PORT_FD = 3;
+export const PORT_FD = 3;
+
+/** Returns the words that start QEMU. */
+function qemu(options: GuestOptions): string[] {
+  const image = findGuestImage();
+  if (!image) throw new Error('no guest image: run test/interop/guest/image.ts');
+  const network = options.tap
+    ? [
+        '-netdev',
+        `tap,id=net,ifname=${options.tap},script=no,downscript=no`,
+        '-device',
+        `virtio-net-pci,netdev=net,mac=${options.mac ?? '52:54:00:77:00:03'},romfile=`,
+      ]
+    : [];
+  return [
+    'qemu-system-x86_64',
+    ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
+    ...['-machine', 'q35,hpet=off,smm=off'],
+    ...(options.accel === 'kvm' ? ['-accel', 'kvm', '-cpu', 'host'] : ['-accel', 'tcg,thread=multi', '-cpu', 'max']),
+    ...['-m', String(options.mem ?? 512), '-smp', String(options.smp ?? 2)],
+    ...['-kernel', image.kernel, '-initrd', options.initrd ?? image.initrd, '-append', KERNEL_ARGUMENTS],
+    ...['-serial', 'stdio', '-device', 'virtio-serial-pci'],
+    ...['-chardev', `socket,id=agent,fd=${PORT_FD}`, '-device', 'virtserialport,chardev=agent,name=agent'],
+    ...network,
+  ];
+}
 
 export class Guest implements AsyncDisposable {
   /** Milliseconds from start to the first possible command. */
   bootTime = 0;
-  #qemu: ChildProcess;
-  #port: Duplex;
+  /** QEMU, or another process whose child is the agent. */
+  protected readonly machine: ChildProcess;
+  readonly #port: Duplex;
   #console = '';
   #received: Buffer = Buffer.alloc(0);
   #commands = new Map<number, GuestCommand>();
@@ -81,10 +107,10 @@ export class Guest implements AsyncDisposable {
    */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     for (let attempt = 1; ; attempt++) {
-      const guest = new Guest(options);
+      const guest = new Guest(qemu(options));
       try {
-        await guest.#booted(options.bootTimeout ?? 60_000);
-        if (options.tap) await guest.#setUpNetwork(options);
+        await guest.booted(options.bootTimeout ?? 60_000);
+        if (options.tap) await guest.setUpNetwork(options);
         return guest;
       } catch (error) {
         await guest.stop();
@@ -95,43 +121,23 @@ export class Guest implements AsyncDisposable {
     }
   }
 
-  private constructor(options: GuestOptions) {
-    const image = findGuestImage();
-    if (!image) throw new Error('no guest image: run test/interop/guest/image.ts');
-    const network = options.tap
-      ? [
-          '-netdev',
-          `tap,id=net,ifname=${options.tap},script=no,downscript=no`,
-          '-device',
-          `virtio-net-pci,netdev=net,mac=${options.mac ?? '52:54:00:77:00:03'},romfile=`,
-        ]
-      : [];
-    const qemu = [
-      'qemu-system-x86_64',
-      ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
-      ...['-machine', 'q35,hpet=off,smm=off'],
-      ...(options.accel === 'kvm' ? ['-accel', 'kvm', '-cpu', 'host'] : ['-accel', 'tcg,thread=multi', '-cpu', 'max']),
-      ...['-m', String(options.mem ?? 512), '-smp', String(options.smp ?? 2)],
-      ...['-kernel', image.kernel, '-initrd', options.initrd ?? image.initrd, '-append', KERNEL_ARGUMENTS],
-      ...['-serial', 'stdio', '-device', 'virtio-serial-pci'],
-      ...['-chardev', `socket,id=agent,fd=${PORT_FD}`, '-device', 'virtserialport,chardev=agent,name=agent'],
-      ...network,
-    ];
-    this.#qemu = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...qemu], {
+  /** @param words a command whose file descriptor PORT_FD is the agent's port */
+  protected constructor(words: readonly string[]) {
+    this.machine = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...words], {
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     });
     // An extra 'pipe' of a child process is a socket pair, which QEMU accepts.
-    this.#port = this.#qemu.stdio[PORT_FD] as Duplex;
+    this.#port = this.machine.stdio[PORT_FD] as Duplex;
     this.#port.on('data', (data: Buffer) => this.#take(data));
     this.#port.on('error', () => {});
-    for (const stream of [this.#qemu.stdout, this.#qemu.stderr]) {
+    for (const stream of [this.machine.stdout, this.machine.stderr]) {
       stream?.on('data', (data: Buffer) => {
         this.#console = (this.#console + data).slice(-65536);
       });
     }
     this.#exited = new Promise((resolve) => {
-      this.#qemu.on('error', (error) => this.#over(`QEMU could not be started: ${error.message}`, resolve));
-      this.#qemu.on('close', (code, signal) => this.#over(`QEMU ended with ${signal ?? code}`, resolve));
+      this.machine.on('error', (error) => this.#over(`QEMU could not be started: ${error.message}`, resolve));
+      this.machine.on('close', (code, signal) => this.#over(`QEMU ended with ${signal ?? code}`, resolve));
     });
   }
 
@@ -236,7 +242,7 @@ export class Guest implements AsyncDisposable {
       '{ tc qdisc del dev eth0 root 2>/dev/null || true; }',
     ];
     await this.cleanUp(steps.join(' && '));
-    await this.#setUpNetwork(options);
+    await this.setUpNetwork(options);
   }
 
   /**
@@ -261,7 +267,7 @@ export class Guest implements AsyncDisposable {
 
   /** Stops the guest. Running commands are rejected. */
   async stop(): Promise<void> {
-    this.#qemu.kill('SIGKILL');
+    this.machine.kill('SIGKILL');
     await this.#exited;
   }
 
@@ -269,7 +275,7 @@ export class Guest implements AsyncDisposable {
     await this.stop();
   }
 
-  async #booted(timeout: number): Promise<void> {
+  protected async booted(timeout: number): Promise<void> {
     const started = performance.now();
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => reject(new Error(`guest: not up after ${timeout} ms\n${this.#console}`)), timeout);
@@ -285,7 +291,7 @@ export class Guest implements AsyncDisposable {
     this.bootTime = performance.now() - started;
   }
 
-  async #setUpNetwork(options: GuestOptions): Promise<void> {
+  protected async setUpNetwork(options: GuestOptions): Promise<void> {
     const addresses = options.addresses ?? [];
     const steps = [
       'ip link set lo up',

@@ -35,9 +35,10 @@ export class InteropNetwork implements Disposable {
   /**
    * Creates the interfaces, sets them up, and adds our addresses.
    * @param mtu MTU of every interface in bytes
+   * @param hasTap whether the guest is behind a tap interface; else `plugNamespace` plugs it
    * @throws Error when this network namespace is not private, or `ip` fails
    */
-  constructor(mtu = 1500) {
+  constructor(mtu = 1500, { hasTap = true } = {}) {
     const reason = networkUnavailable();
     if (reason) throw new Error(`interop network ${reason}`);
     this.#number = InteropNetwork.#count() + 1;
@@ -47,11 +48,18 @@ export class InteropNetwork implements Disposable {
     for (const scope of ['all', 'default']) writeFileSync(`/proc/sys/net/ipv6/conf/${scope}/accept_dad`, '0');
     ip('link set lo up');
     ip('link add br0 type bridge forward_delay 0 mcast_snooping 0');
-    ip(`tuntap add dev ${GUEST.tap} mode tap`);
+    if (hasTap) ip(`tuntap add dev ${GUEST.tap} mode tap`);
     // Linux answers ARP for all its addresses on every interface, so the guest would send our frames to the bridge.
     ip('link set br0 arp off');
-    ip(`link set ${GUEST.tap} master br0`);
+    if (hasTap) ip(`link set ${GUEST.tap} master br0`);
     this.plug(mtu);
+  }
+
+  /** Creates eth0 in the network namespace of a process, and its cable to the bridge, which ends with the namespace. */
+  plugNamespace(pid: number, mtu: number): void {
+    ip(`link add ${GUEST.tap} type veth peer name eth0 netns ${pid}`);
+    ip(`link set ${GUEST.tap} mtu ${mtu} addrgenmode none`);
+    ip(`link set ${GUEST.tap} master br0 up`);
   }
 
   /** Whether no later network has replaced this one. */
@@ -68,10 +76,11 @@ export class InteropNetwork implements Disposable {
     ip(`link add ${CARD.interface} type veth peer name card0p`);
     ip('link set card0p master br0');
     // The bridge and its ports only forward frames: no addresses, no neighbour discovery of their own.
-    for (const name of ['card0p', GUEST.tap, 'br0']) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
+    const forwarding = ['card0p', GUEST.tap, 'br0'].filter(exists);
+    for (const name of forwarding) ip(`link set ${name} mtu ${mtu} addrgenmode none`);
     ip(`link set ${CARD.interface} mtu ${mtu}`);
     for (const address of addressesOf(CARD)) ip(`address add ${address} dev ${CARD.interface}`);
-    for (const name of ['br0', 'card0p', GUEST.tap, CARD.interface]) ip(`link set ${name} up`);
+    for (const name of [...forwarding, CARD.interface]) ip(`link set ${name} up`);
   }
 
   /** Sets our interface up, which a test has set down. */
@@ -94,8 +103,10 @@ export class InteropNetwork implements Disposable {
   }
 }
 
+const exists = (name: string): boolean => existsSync(`/proc/sys/net/ipv4/conf/${name}`);
+
 function remove(name: string): void {
-  if (existsSync(`/proc/sys/net/ipv4/conf/${name}`)) ip(`link delete ${name}`);
+  if (exists(name)) ip(`link delete ${name}`);
 }
 
 function ip(command: string): void {
