@@ -7,7 +7,7 @@
 import { Guest, guestUnavailable } from '../../test/interop/guest/guest.js';
 import { findGuestImage } from '../../test/interop/guest/recipe.js';
 import { GUEST_FOLDER, pack } from './guestimage.js';
-import type { EndInfo, EndName, Program, Rig } from './program.js';
+import { busySeconds, type EndInfo, type EndName, type Program, type Rig } from './program.js';
 
 const ENDS: Readonly<Record<EndName, EndInfo>> = {
   a: { interface: 'roce0', address: '10.99.0.1', mac: '02:00:00:00:00:0a' },
@@ -67,6 +67,7 @@ export class GuestRig implements Rig {
   readonly b = ENDS.b;
   readonly programs = `${GUEST_FOLDER}/build/bench`;
   readonly node = `${GUEST_FOLDER}/bin/node`;
+  readonly command = `${GUEST_FOLDER}/dist/cli/main.js`;
   readonly description: string;
   #files = 0;
   #mtu = 0;
@@ -119,18 +120,14 @@ export class GuestRig implements Rig {
     return this.#start(['taskset', '-c', CPUS[end], ...command]);
   }
 
-  /** Waits until a program at one end listens on a TCP port. */
   async listening(end: EndName, port: number): Promise<void> {
     const state = `: [0-9A-F]+:${port.toString(16).toUpperCase()} 0+:0000 0A `;
     const wait = `until grep -qE '${state}' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done`;
     await this.guest.run(`ip netns exec ${end} sh -c "${wait}"`, { timeout: 30_000 });
   }
 
-  /** Returns the CPU time that the whole machine has used, in seconds. */
   async cpuSeconds(): Promise<number> {
-    const [, ...ticks] = (await this.guest.run('head -n 1 /proc/stat')).trim().split(/\s+/);
-    const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = ticks.map(Number);
-    return (user + nice + system + irq + softirq) / 100;
+    return busySeconds(await this.guest.run('head -n 1 /proc/stat'));
   }
 
   async close(): Promise<void> {

@@ -54,6 +54,7 @@ function addProject(to: string): void {
     'build/card.js',
     'build/card.wasm',
     `prebuilds/linux-${process.arch}/wasm_roce.node`,
+    `prebuilds/linux-${process.arch}/libwasmroce.so`,
     'build/native/roce_xdp.bpf.o',
     'build/bench/js',
   ])

@@ -3,11 +3,12 @@
  * long as a child process holds it. They and the veth pair vanish when this process ends, however it ends.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { rmSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { startChild } from './child.js';
 import { cpusOf } from './cpus.js';
-import { PROGRAMS } from './paths.js';
-import { type EndInfo, type EndName, lineLike, type Program, type Rig } from './program.js';
+import { PROGRAMS, ROOT } from './paths.js';
+import { busySeconds, type EndInfo, type EndName, lineLike, type Program, type Rig } from './program.js';
 
 const ENDS: Readonly<Record<EndName, EndInfo>> = {
   a: { interface: 'roce0', address: '10.99.0.1', mac: '02:00:00:00:00:0a' },
@@ -16,6 +17,9 @@ const ENDS: Readonly<Record<EndName, EndInfo>> = {
 
 /** The mount makes /sys show the namespace's interfaces. `cat` ends with its input, which this process holds open. */
 const HOLD = 'mount -t sysfs none /sys; ip link set lo up && echo held && exec cat';
+
+/** Time that a server may take to listen (ms). */
+const LISTEN_MS = 10_000;
 
 /** Returns why namespaces cannot be made here; undefined when they can. */
 export function hostUnavailable(): string | undefined {
@@ -32,6 +36,7 @@ export class HostRig implements Rig {
   readonly b = ENDS.b;
   readonly programs = PROGRAMS;
   readonly node = process.execPath;
+  readonly command = `${ROOT}/dist/cli/main.js`;
   readonly #holders: Readonly<Record<EndName, Program & { pid: number }>>;
   readonly #cpus = cpusOf();
   #mtu = 0;
@@ -81,6 +86,21 @@ export class HostRig implements Rig {
 
   spawn(end: EndName, command: readonly string[]): Program {
     return startChild(['taskset', '-c', this.#cpus[end], ...this.#enter(end)], command);
+  }
+
+  async listening(end: EndName, port: number): Promise<void> {
+    const state = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} [0-9A-F]+:0000 0A `);
+    const until = performance.now() + LISTEN_MS;
+    const tables = ['tcp', 'tcp6'].map((name) => `/proc/${this.#holders[end].pid}/net/${name}`);
+    while (!tables.some((file) => state.test(readFileSync(file, 'utf8')))) {
+      if (performance.now() > until) throw new Error(`nobody listens on port ${port} within ${LISTEN_MS} ms`);
+      await sleep(20);
+    }
+  }
+
+  async cpuSeconds(): Promise<number> {
+    const [all = ''] = readFileSync('/proc/stat', 'utf8').split('\n', 1);
+    return busySeconds(all);
   }
 
   async close(): Promise<void> {

@@ -27,11 +27,17 @@ export interface Rig {
   readonly programs: string;
   /** The path of the Node.js binary at the ends. */
   readonly node: string;
+  /** The path of this project's command at the ends. */
+  readonly command: string;
   /** Returns the path of a new file that the programs of both ends can map. */
   sharedFile(): string;
   setMtu(mtu: number): Promise<void>;
   /** Starts a program at one end, pinned to the CPUs of that end. */
   spawn(end: EndName, command: readonly string[]): Program;
+  /** Waits until a program at one end listens on a TCP port. @throws Error when none does in time */
+  listening(end: EndName, port: number): Promise<void>;
+  /** Returns the CPU time that the whole machine has used, in seconds. */
+  cpuSeconds(): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -56,4 +62,11 @@ export async function within<T>(ms: number, what: string, result: Promise<T>): P
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** Returns the busy time in the first line of /proc/stat, in seconds. */
+export function busySeconds(stat: string): number {
+  const [, ...ticks] = stat.trim().split(/\s+/);
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0] = ticks.map(Number);
+  return (user + nice + system + irq + softirq) / 100;
 }

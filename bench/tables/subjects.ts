@@ -14,6 +14,7 @@ import { latency } from './latency.js';
 import { type LossRow, loss } from './loss.js';
 import { type NvmeData, nvme } from './nvme.js';
 import { type OffloadData, offload } from './offload.js';
+import { type ProgramsData, programs } from './programs.js';
 import { rate } from './rate.js';
 import { rpc } from './rpc.js';
 import { type ScaleData, scale } from './scale.js';
@@ -37,6 +38,7 @@ export const SUBJECTS = [
   footprint,
   loss,
   guest,
+  programs,
   nvme,
 ] as readonly Subject[];
 
@@ -57,6 +59,7 @@ export interface Results {
   readonly footprint?: FootprintData;
   readonly loss?: LossRow[];
   readonly guest?: GuestData;
+  readonly programs?: ProgramsData;
   readonly nvme?: NvmeData;
 }
 
