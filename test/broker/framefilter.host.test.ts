@@ -123,24 +123,24 @@ test.each([
   expect(program.kinds.every((kind) => kind === KIND.received)).toBe(true);
 });
 
-test('a program that never takes its gate: the error says so', async () => {
+test('setFaults rejects for a program that never takes its gate', async () => {
   const taken: number[] = [];
   filter = new FrameFilter((fd) => taken.push(native().dupFd(fd)) > 0);
   await expect(filter.setFaults([order('drop every ACK')], hits)).rejects.toThrow('does not send its frames');
   for (const fd of taken) native().closeFd(fd);
 });
 
-test('a program that ends before it has taken its gate: the error says so', async () => {
+test('setFaults rejects for a program that ends before it has taken its gate', async () => {
   filter = new FrameFilter(() => true);
   await expect(filter.setFaults([order('drop every ACK')], hits)).rejects.toThrow('has ended');
 });
 
-test('a program that is not connected with the broker: the error says so', async () => {
+test('setFaults rejects for a program that is not connected with the broker', async () => {
   filter = new FrameFilter(() => false);
   await expect(filter.setFaults([order('drop every ACK')], hits)).rejects.toThrow('is not connected with the broker');
 });
 
-test('a program that does not read is not read either', async () => {
+test('the filter reads no more from a program that does not read', async () => {
   const program = await opened('drop every ACK');
   program.socket.pause();
   const frame = record(KIND.sent, packet(1));

@@ -81,7 +81,11 @@ export class FrameFilter {
   /** Ends the gate, and what it holds back is lost. */
   close(): void {
     this.#timer.close();
-    this.#socket?.destroy();
+    const socket = this.#socket;
+    if (socket === undefined) return;
+    // nothing starts the timer any more
+    this.#onClose(socket);
+    socket.destroy();
   }
 
   async #open(): Promise<void> {

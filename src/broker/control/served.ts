@@ -3,10 +3,11 @@
  * program's frames pass by the rules of faults here; events of the host, and its state, are messages.
  */
 import { createReadStream } from 'node:fs';
+import type { Socket } from 'node:net';
 import { text as textOfStream } from 'node:stream/consumers';
 import { Deferred } from '../../base/deferred.js';
 import { type Message, parseMessage } from '../../base/message.js';
-import { VerbsError } from '../../errors.js';
+import { outOfRange, VerbsError } from '../../errors.js';
 import { native } from '../../native.js';
 import type { HostFault } from '../../probe/faults/hostfault.js';
 import { gidTable } from '../../verbs/address/gid.js';
@@ -31,6 +32,8 @@ export class ServedProgram implements ControlledDevice {
   readonly #faults: Faults;
   /** The rules that the program has brought. */
   #brought: readonly DeviceFault[] = [];
+  /** The streams of controllers. */
+  readonly #controls = new Set<Socket>();
   /** Requests for the program's state. */
   readonly #stats = new Set<Deferred<DeviceStat>>();
 
@@ -54,7 +57,8 @@ export class ServedProgram implements ControlledDevice {
   /** Replaces the rules that the program has brought. @throws TypeError, RangeError; ScriptError; VerbsError */
   async addRules({ rules, seed }: Message): Promise<void> {
     if (!Array.isArray(rules) || !rules.every((each) => typeof each === 'string')) throw new TypeError('no rules');
-    const checked = await checkFaultRules(rules, Number.isSafeInteger(seed) ? (seed as number) : 1);
+    if (!Number.isSafeInteger(seed)) throw outOfRange(`seed ${String(seed)} is not an integer below 2^53`);
+    const checked = await checkFaultRules(rules, seed as number);
     await Promise.all(this.#brought.map((each) => each.remove()));
     this.#brought = await this.#faults.addAll(checked);
   }
@@ -67,7 +71,9 @@ export class ServedProgram implements ControlledDevice {
 
   /** Serves a controller at the other end of a stream, which the function owns. */
   serve(fd: number): void {
-    serveControl(this, fd);
+    const control = serveControl(this, fd);
+    this.#controls.add(control);
+    control.on('close', () => this.#controls.delete(control));
   }
 
   /** @throws VerbsError ECANCELED, ETIMEDOUT; EIO if the program does not say its state */
@@ -90,8 +96,9 @@ export class ServedProgram implements ControlledDevice {
       else each.reject(new VerbsError('EIO', 'the program does not say its state'));
   }
 
-  /** The program has ended. A second call does nothing. */
+  /** The program has ended, and with it the control of it. A second call does nothing. */
   close(): void {
+    for (const control of this.#controls) control.destroy();
     this.#filter.close();
   }
 
