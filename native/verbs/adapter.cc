@@ -250,9 +250,9 @@ int Adapter::OpenRdmaCm(int& commands, int& events) {
   return isOpen ? 0 : ENODEV;
 }
 
-std::vector<std::string> Adapter::IdleRules() {
+bool Adapter::FindIdleRules(std::vector<std::string>& rules) {
   const Lock lock = Hold();
-  return broker_.RulesWithoutHits();
+  return broker_.FindRulesWithoutHits(rules);
 }
 
 /// Whether a thread polls, without pauses.
@@ -429,14 +429,15 @@ uint32_t Adapter::SendByGate(double now) {
 
 /// Opens the gate, or ends it: null.
 void Adapter::SetGate(std::unique_ptr<Gate> gate) {
+  if (gate != nullptr && gateSlot_ == 0)
+    Call([&](w2c_card* card) { gateSlot_ = w2c_card_ringAlloc(card, kRxSlotBytes); });
+  if (gate != nullptr && gateSlot_ == 0) {
+    fputs("wasm-roce: rules of faults are not in force: the card has no memory left\n", stderr);
+    return;
+  }
   gate_ = std::move(gate);
   waits_[kGate].fd = gate_ == nullptr ? -1 : gate_->Fd();
-  if (gate_ != nullptr) {
-    gate_->Attach(memory_, Layout());
-    Call([&](w2c_card* card) {
-      if (gateSlot_ == 0) gateSlot_ = w2c_card_ringAlloc(card, kRxSlotBytes);
-    });
-  }
+  if (gate_ != nullptr) gate_->Attach(memory_, Layout());
   SetLink();
   if (isAsleep_) WakeEngine();
 }

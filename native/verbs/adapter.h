@@ -112,8 +112,8 @@ class Adapter {
 
   // ---- The caller does not hold the lock.
 
-  /// Returns the rules of faults of the program's that have hit no packet.
-  std::vector<std::string> IdleRules();
+  /// Finds the rules of faults of the program's that have hit no packet. @returns false if the broker does not say
+  bool FindIdleRules(std::vector<std::string>& rules);
   /// Opens a file of rdma_cm, by the broker. @param commands, events streams, which the caller owns then
   /// @returns 0 or an errno; ENODEV without a broker, after a line on stderr
   int OpenRdmaCm(int& commands, int& events);

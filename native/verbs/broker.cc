@@ -177,10 +177,11 @@ bool Broker::SetFaults(const std::vector<std::string>& rules, int64_t seed, std:
   return false;
 }
 
-std::vector<std::string> Broker::RulesWithoutHits() {
+bool Broker::FindRulesWithoutHits(std::vector<std::string>& rules) {
   Answer answer;
-  Ask("\"type\":\"idleFaults\"", answer);
-  return answer.idleRules;
+  if (!Ask("\"type\":\"idleFaults\"", answer)) return false;
+  rules = answer.idleRules;
+  return true;
 }
 
 void Broker::SendStat(const std::string& json) {

@@ -35,8 +35,8 @@ class Broker {
   bool OpenRdmaCm(const Port& port, int& commands, int& events);
   /// Has rules of faults of the program's be in force. Waits for ten seconds at most. @returns false, and why
   bool SetFaults(const std::vector<std::string>& rules, int64_t seed, std::string& why);
-  /// Returns the rules that have hit no packet. Waits for ten seconds at most.
-  std::vector<std::string> RulesWithoutHits();
+  /// Finds the rules that have hit no packet. Waits for ten seconds at most. @returns false without an answer
+  bool FindRulesWithoutHits(std::vector<std::string>& rules);
   /// Gives the slot back, or leaves it to the process that has forked this one.
   void Leave();
 

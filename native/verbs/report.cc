@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "adapter.h"
 #include "card_texts.h"
@@ -107,8 +108,13 @@ void AppendStacks(std::string& to) {
 
 /// A fault that never comes is no test. @returns the rules without a hit
 std::string IdleRules() {
+  std::vector<std::string> rules;
+  if (!reported->FindIdleRules(rules)) {
+    fputs("wasm-roce: the broker does not say which rules of faults have hit no packet\n", stderr);
+    return "unknown";
+  }
   std::string list;
-  for (const std::string& rule : reported->IdleRules()) {
+  for (const std::string& rule : rules) {
     fprintf(stderr, "wasm-roce: the rule of faults '%s' has hit no packet of process %d\n", rule.c_str(), getpid());
     AppendItem(list, rule);
   }
