@@ -29,7 +29,7 @@ describeIf(present, 'programs of many kinds at once on one address', () => {
   });
   afterAll(() => hosts.close());
 
-  test('all of them complete', async () => {
+  test('sixteen programs and their peers complete', async () => {
     await Promise.all(WAYS.map(([program, name]) => hosts.run(wayOf(program, name))));
   });
 });

@@ -27,6 +27,10 @@ export function launch(host: Host, words: readonly string[], options: readonly s
   });
 }
 
+/** Returns the process of a program that was launched: the child of `wasm-roce run`. */
+export const programOf = ({ pid }: Running): number =>
+  Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim());
+
 /** Whether a process listens on a TCP port of its network namespace: state 0A of /proc/net/tcp. */
 export function listens(pid: number, port: number): boolean {
   const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `;

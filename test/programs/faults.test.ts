@@ -9,7 +9,7 @@ import { eventually } from '../kit/eventually.js';
 import { all, describeIf, netPrivilege, programPrivilege } from '../kit/privileges.js';
 import { PeerNamespace } from '../link/netns.js';
 import { compileEvents } from './compiled.js';
-import { built, type Host, launch, listening } from './ends.js';
+import { built, type Host, launch, listening, programOf } from './ends.js';
 
 const COMMANDS = ['ib_write_bw', 'gcc', 'nsenter', 'setpriv'];
 /** A message of 64 packets at the MTU of Ethernet. */
@@ -83,7 +83,7 @@ describeIf(
       expect(ended.stderr).toContain('rules of faults that have hit no packet: none');
     });
 
-    test('the same seed drops as many packets of the same traffic; IPv6', async () => {
+    test('two runs with the same seed drop as many packets of the same traffic by IPv6', async () => {
       const rule = ['--fault', 'drop 2 % of WRITE_MIDDLE', '--seed', '7'];
       const once = ['--ipv6', '-n', '5', '-t', '1'];
       const counts: number[] = [];
@@ -128,6 +128,21 @@ describeIf(
       await Promise.all([client.ended, server.ended]);
     });
 
+    test('wasm-roce fault ends when its program has ended, although others use the broker', async () => {
+      const [program, other] = [launch(far, [compileEvents(folder)]), launch(far, [compileEvents(folder)])];
+      for (const each of [program, other]) await each.prints((text) => text.includes('ready'));
+      const fault = control('fault', '--pid', `${programOf(program)}`, 'drop every ACK');
+      await fault.prints((text) => text.includes('rule 1'));
+      program.child.kill();
+      await program.ended;
+      expect(await fault.ended).toMatchObject({
+        status: 0,
+        stdout: expect.stringContaining('the programs have ended'),
+      });
+      other.child.kill();
+      await other.ended;
+    });
+
     test('the rules of run stay in force when the broker is killed', async () => {
       const broker = control('broker', '--idle', '5');
       await broker.prints((text) => text.includes('')).catch(() => {});
@@ -169,6 +184,7 @@ describeIf(
       [[], { WASM_ROCE_FAULT: 'drop every NONSENSE' }, /WASM_ROCE_FAULT: .*no operation NONSENSE/],
       [[], { WASM_ROCE_FAULT: 'port sideways' }, /WASM_ROCE_FAULT: .*'port sideways'/],
       [['--fault', 'drop every ACK'], { WASM_ROCE_FAULT_SEED: 'x' }, /WASM_ROCE_FAULT_SEED is 'x', not a whole number/],
+      [['--fault', 'drop every ACK'], { WASM_ROCE_FAULT_SEED: `${2 ** 60}` }, /seed \d+ is not an integer below/],
       [['--fault', 'drop every ACK'], { WASM_ROCE_BROKER: 'off' }, /rules of faults .* need the broker/],
     ] as const)('run %j with %j: the error says what is wrong', async (options, env, error) => {
       const args = ['run', '--interface', far.interface, ...options, '--', 'ibv_devinfo'];

@@ -93,19 +93,23 @@ export class Hosts {
   }
 
   async #runBoth(way: Way & { readonly server: string }): Promise<void> {
-    const port = ++this.#lastPort;
-    const server = () => launch(this.far, this.#wordsOf(way.server, way, port));
-    const client = () => launch(this.near, this.#wordsOf(way.client, way, port));
-    const run = async () => {
-      if (way.cm) return connected(server, client);
-      const serving = server();
-      await listening(serving, port);
-      return [serving, await client().ended] as const;
-    };
-    const [serving, ended] = await run();
+    const [serving, ended] = await (way.cm ? this.#connect(way) : this.#startAndEnd(way));
     expectComplete(ended, way.prints);
     if (way.stays) serving.child.kill();
     else expectComplete(await serving.ended);
+  }
+
+  #connect(way: Way & { readonly server: string }): Promise<[Running, Ended]> {
+    const port = ++this.#lastPort;
+    return connected(
+      () => launch(this.far, this.#wordsOf(way.server, way, port)),
+      () => launch(this.near, this.#wordsOf(way.client, way, port)),
+    );
+  }
+
+  async #startAndEnd(way: Way & { readonly server: string }): Promise<[Running, Ended]> {
+    const { server, client } = await this.start(way);
+    return [server, await client.ended];
   }
 
   /** Returns the words of an end. */

@@ -1,11 +1,11 @@
 // Programs that are killed in the middle of their traffic: the other end ends, and the next programs find nothing in
 // their way.
-import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DeviceStat } from '../../src/index.js';
-import { type Running, start } from '../cli/run.js';
+import { start } from '../cli/run.js';
 import { eventually } from '../kit/eventually.js';
 import { describeIf } from '../kit/privileges.js';
+import { programOf } from './ends.js';
 import { type Ends, Hosts, present, wayOf } from './hosts.js';
 
 /** Ways that go on for longer than a test. A server that stays serves the next client. */
@@ -26,15 +26,6 @@ const BY_CM = [
   },
 ].map((way) => ({ ...way, cm: true as const }));
 const ALL = [...WAYS, ...BY_CM];
-
-/** Returns the processes that a process has started. */
-const childrenOf = (pid: number): number[] =>
-  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
-
-/** Kills the program of `wasm-roce run`. */
-function killProgram({ pid }: Running): void {
-  for (const child of childrenOf(pid)) process.kill(child, 'SIGKILL');
-}
 
 describeIf(present, 'a program that is killed in the middle of its traffic', () => {
   let hosts: Hosts;
@@ -71,7 +62,7 @@ describeIf(present, 'a program that is killed in the middle of its traffic', () 
     '%s: the client ends when its server is killed',
     async (_, way) => {
       const { server, client } = await flowing(way);
-      killProgram(server);
+      process.kill(programOf(server), 'SIGKILL');
       expect(await server.ended).toMatchObject({ status: null });
       await client.ended;
       await nextOnes();
@@ -82,7 +73,7 @@ describeIf(present, 'a program that is killed in the middle of its traffic', () 
     '%s: the server ends when its client is killed',
     async (_, way) => {
       const { server, client } = await flowing(way);
-      killProgram(client);
+      process.kill(programOf(client), 'SIGKILL');
       await client.ended;
       await server.ended;
       await nextOnes();
